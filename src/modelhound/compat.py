@@ -1,0 +1,62 @@
+"""What other people's packages need before they can be imported here.
+
+torchvision's wheels carry compiled operators that are built against one build of torch. Beside another build (a CPU torch
+beside the registry's CUDA torchvision is the usual case) they do not load, and then `import torchvision` itself ends with
+"operator torchvision::nms does not exist", because its Python code describes the shapes of two operators that nobody
+defined. timm and transformers import torchvision, so they fail too, although neither needs those operators.
+
+`import_torchvision` tries the import, and only where it fails in just this way defines the two missing schemas and tries
+again. Everything written in Python then works (transforms, models, timm, transformers); torchvision's own decoders and
+nms stay unavailable, and `torchvision_ops_available` says so.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["import_timm", "import_torchvision", "torchvision_ops_available"]
+
+_MISSING_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_library: "torch.library.Library | None" = None  # schemas vanish when their library object is collected
+
+
+def import_torchvision() -> ModuleType:
+    """torchvision, with its two missing operator schemas defined where its compiled part does not fit this torch."""
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        _define_missing_schemas()
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]  # the failed import left half-made modules behind
+        return importlib.import_module("torchvision")
+
+
+def import_timm() -> ModuleType:
+    """timm, which imports torchvision."""
+    import_torchvision()
+    return importlib.import_module("timm")
+
+
+def torchvision_ops_available() -> bool:
+    """Whether torchvision's compiled operators (nms, its image decoders) can be called."""
+    import_torchvision()
+    return _library is None
+
+
+def _define_missing_schemas() -> None:
+    global _library
+    if _library is None:
+        import torch
+
+        _library = torch.library.Library("torchvision", "DEF")
+        for schema in _MISSING_SCHEMAS:
+            _library.define(schema)

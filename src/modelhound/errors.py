@@ -1,0 +1,42 @@
+"""Everything that can go wrong on purpose, drawn once.
+
+    HoundError                  anything modelhound raises itself; the command exits with 1
+    ├── RequestError            what was asked for cannot be served; the command exits with 2
+    │   ├── DataError           the data set is missing, unreadable or too small to rank models on
+    │   ├── UnknownModelError   no model has that name
+    │   └── RunBusyError        another process is writing the same run folder
+    ├── ModelError              one model cannot be used; the search records it and goes on with the others
+    └── StoreError              a result cannot be written or read back
+
+Messages follow one shape: cannot <do> <given>: expected <rule>, <advice>.
+"""
+
+__all__ = ["DataError", "HoundError", "ModelError", "RequestError", "RunBusyError", "StoreError", "UnknownModelError"]
+
+
+class HoundError(Exception):
+    """Anything modelhound raises itself."""
+
+
+class RequestError(HoundError):
+    """What was asked for cannot be served; nothing was run."""
+
+
+class DataError(RequestError):
+    """The data set is missing, unreadable or too small to rank models on."""
+
+
+class UnknownModelError(RequestError):
+    """No model has that name."""
+
+
+class RunBusyError(RequestError):
+    """Another process is writing the same run folder."""
+
+
+class ModelError(HoundError):
+    """One model cannot be used; the others go on."""
+
+
+class StoreError(HoundError):
+    """A result cannot be written or read back."""

@@ -1,0 +1,139 @@
+"""What came back: frozen, typed, torch-free, and one line of JSON each.
+
+In:  measurements made by the rooms above
+Out: records that `store` appends and reads back, that `analysis` computes on and that a report is drawn from
+Nothing here knows how a number was measured or where it will be kept. Times are raw samples in seconds.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "Failure",
+    "ItemSkipped",
+    "Machine",
+    "ModelMeasured",
+    "PhaseSamples",
+    "Progress",
+    "RankedModel",
+    "Ranking",
+    "Record",
+    "RunStarted",
+    "Watch",
+    "silent",
+    "to_plain",
+]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """One line of a run's record file."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where something was measured."""
+
+    hostname: str
+    system: str
+    cpu: str
+    num_cores: int
+    memory_bytes: int
+    gpus: tuple[str, ...]
+    driver: str | None
+    python: str
+    versions: dict[str, str]
+    commit: str | None
+
+
+class PhaseSamples(msgspec.Struct, frozen=True, kw_only=True):
+    """All times of one phase, one sample per occurrence: a batch, a file, a scorer."""
+
+    phase: str
+    seconds: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds)
+
+
+class RunStarted(Record, frozen=True, tag="started"):
+    """A command began to fill this run folder; a resumed run has one per start."""
+
+    at: str
+    device: str
+    machine: Machine
+
+
+class ItemSkipped(Record, frozen=True, tag="skipped"):
+    """An item of the data set that cannot be read and takes no part."""
+
+    item: str
+    reason: str
+
+
+class ModelMeasured(Record, frozen=True, tag="model"):
+    """One model, finished: its size, its scores and where its time went."""
+
+    model: str
+    num_parameters: int
+    num_features: int
+    num_items: int
+    scores: dict[str, float]
+    phases: tuple[PhaseSamples, ...]
+    wall_seconds: float
+    peak_memory_bytes: int
+
+
+class Failure(Record, frozen=True, tag="failure"):
+    """One model that could not be measured, and in which phase it gave up."""
+
+    model: str
+    phase: str
+    error: str
+
+
+class RankedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a ranking. Models that the data cannot tell apart share a rank."""
+
+    rank: int
+    model: str
+    score: float
+    interval: tuple[float, float]
+    scores: dict[str, float]
+    num_parameters: int
+    seconds: float
+    tied: bool
+    size_rank: int
+
+
+class Ranking(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer: models best first, what the order rests on, and the control."""
+
+    rests_on: str
+    confidence: float
+    num_items: int
+    models: tuple[RankedModel, ...]
+    by_size: tuple[str, ...]
+    size_agreement: float | None
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far something has come: `done` of `total` steps of `task`."""
+
+    task: str
+    done: int
+    total: int
+
+
+Watch = Callable[[Progress], None]
+"""Called as work proceeds; the command draws bars from it, a library user may pass their own."""
+
+
+def silent(progress: Progress) -> None:
+    """Watch nothing."""
+
+
+def to_plain(value: object) -> Any:
+    """The dicts, lists, strings and numbers that JSON holds, of any record or settings."""
+    return msgspec.to_builtins(value)
