@@ -57,6 +57,6 @@ def _define_missing_schemas() -> None:
     if _library is None:
         import torch
 
-        _library = torch.library.Library("torchvision", "DEF")
+        _library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for schema in _MISSING_SCHEMAS:
-            _library.define(schema)
+            _library.define(schema)  # type: ignore[no-untyped-call]

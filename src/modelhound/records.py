@@ -5,10 +5,14 @@ Out: records that `store` appends and reads back, that `analysis` computes on an
 Nothing here knows how a number was measured or where it will be kept. Times are raw samples in seconds.
 """
 
+import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    import numpy
 
 __all__ = [
     "Failure",
@@ -22,8 +26,10 @@ __all__ = [
     "Record",
     "RunStarted",
     "Watch",
+    "pack_items",
     "silent",
     "to_plain",
+    "unpack_items",
 ]
 
 
@@ -80,6 +86,8 @@ class ModelMeasured(Record, frozen=True, tag="model"):
     num_features: int
     num_items: int
     scores: dict[str, float]
+    item_scores: dict[str, bytes]
+    """Scorer -> one number per item (see `pack_items`), where the scorer has such."""
     phases: tuple[PhaseSamples, ...]
     wall_seconds: float
     peak_memory_bytes: int
@@ -110,7 +118,8 @@ class RankedModel(msgspec.Struct, frozen=True, kw_only=True):
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     """The answer: models best first, what the order rests on, and the control."""
 
-    rests_on: str
+    rests_on: tuple[str, ...]
+    """The scorers whose mean is the score."""
     confidence: float
     num_items: int
     models: tuple[RankedModel, ...]
@@ -119,15 +128,28 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far something has come: `done` of `total` steps of `task`."""
+    """How far something has come: `done` of `total` steps of `task`, now busy with `detail`."""
 
     task: str
     done: int
     total: int
+    detail: str = ""
 
 
 Watch = Callable[[Progress], None]
 """Called as work proceeds; the command draws bars from it, a library user may pass their own."""
+
+
+def pack_items(values: "numpy.ndarray") -> bytes:
+    """One number per item as bytes: right-or-wrong scores of many items shrink to almost nothing."""
+    return zlib.compress(values.astype("<f4").tobytes())
+
+
+def unpack_items(packed: bytes) -> "numpy.ndarray":
+    """The float32 array that `pack_items` was given."""
+    import numpy
+
+    return numpy.frombuffer(zlib.decompress(packed), dtype="<f4")
 
 
 def silent(progress: Progress) -> None:

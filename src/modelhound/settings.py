@@ -67,7 +67,9 @@ class SearchSettings:
         if not self.data:
             raise RequestError("cannot search '': expected digits, fashion or a folder of class folders")
         if not self.models:
-            raise RequestError("cannot search without models: expected at least one reference, such as --models 'zoo:*'")
+            raise RequestError(
+                "cannot search without models: expected at least one reference, such as --models 'zoo:*'"
+            )
         _check_choices("scorers", self.scorers, SCORERS)
         _check_choices("weights", (self.weights,), ("pretrained", "random"))
         _check_at_least("limit", self.limit, 4)

@@ -1,0 +1,111 @@
+"""From scores per item to a ranking that says how sure it is.
+
+In:  one record per model, all measured on the same items
+Out: models best first, an interval for each, shared ranks where the items cannot tell models apart, and the control
+
+All models answered the same items, so the items are resampled once and every model is averaged over the same resample
+(a paired bootstrap): what makes an item hard for all cancels out of a difference. Models share a rank when the interval
+of their difference from the best of their group holds zero. Nothing here knows what a model is.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from modelhound.records import ModelMeasured, RankedModel, Ranking, unpack_items
+
+__all__ = ["rank_agreement", "rank_models"]
+
+_NUM_RESAMPLES = 2000
+_RESAMPLE_CHUNK_ITEMS = 8_000_000  # weights held at once: 64 MB
+
+Floats = NDArray[np.float64]
+
+
+def rank_models(
+    measured: Sequence[ModelMeasured], *, rests_on: Sequence[str], seed: int, confidence: float = 0.95
+) -> Ranking:
+    """Rank by the mean of the `rests_on` scorers' per-item scores."""
+    if not measured:
+        return Ranking(
+            rests_on=tuple(rests_on), confidence=confidence, num_items=0, models=(), by_size=(), size_agreement=None
+        )
+    item_scores = np.stack([_mean_item_scores(record, rests_on) for record in measured])
+    tested = ~np.isnan(item_scores).any(axis=0)
+    item_scores = item_scores[:, tested]
+    scores = item_scores.mean(axis=1)
+    resampled = _resample_means(item_scores, seed=seed)
+    # Equal scores keep the order of names, so that a repeated run prints the same list.
+    order = sorted(range(len(measured)), key=lambda index: (-scores[index], measured[index].model))
+    ranks = _shared_ranks(resampled[order], confidence)
+    by_size = sorted(measured, key=lambda record: (-record.num_parameters, record.model))
+    size_ranks = {record.model: rank for rank, record in enumerate(by_size, start=1)}
+    rows = []
+    for rank, index in zip(ranks, order, strict=True):
+        record = measured[index]
+        rows.append(
+            RankedModel(
+                rank=rank,
+                model=record.model,
+                score=float(scores[index]),
+                interval=_interval(resampled[index], confidence),
+                scores=record.scores,
+                num_parameters=record.num_parameters,
+                seconds=record.wall_seconds,
+                tied=ranks.count(rank) > 1,
+                size_rank=size_ranks[record.model],
+            )
+        )
+    return Ranking(
+        rests_on=tuple(rests_on),
+        confidence=confidence,
+        num_items=int(tested.sum()),
+        models=tuple(rows),
+        by_size=tuple(record.model for record in by_size),
+        size_agreement=rank_agreement(scores, [float(record.num_parameters) for record in measured]),
+    )
+
+
+def rank_agreement(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float | None:
+    """Kendall's tau-b: 1 the same order, 0 no relation, -1 the reverse; None where fewer than two values differ."""
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    return float(stats.kendalltau(first, second).statistic)
+
+
+def _mean_item_scores(record: ModelMeasured, rests_on: Sequence[str]) -> Floats:
+    columns = [unpack_items(record.item_scores[scorer]).astype(np.float64) for scorer in rests_on]
+    return np.asarray(np.mean(columns, axis=0))
+
+
+def _resample_means(item_scores: Floats, *, seed: int) -> Floats:
+    """Mean score of every model (row) over each of many resamples of the items (column)."""
+    num_models, num_items = item_scores.shape
+    generator = np.random.default_rng(seed)
+    means = np.empty((num_models, _NUM_RESAMPLES))
+    step = max(1, _RESAMPLE_CHUNK_ITEMS // num_items)
+    for start in range(0, _NUM_RESAMPLES, step):
+        count = min(step, _NUM_RESAMPLES - start)
+        weights = generator.multinomial(num_items, np.full(num_items, 1 / num_items), size=count)
+        means[:, start : start + count] = item_scores @ (weights.T / num_items)
+    return means
+
+
+def _shared_ranks(resampled: Floats, confidence: float) -> list[int]:
+    """Ranks for rows sorted best first: a row takes its group leader's rank unless it is clearly worse."""
+    ranks: list[int] = []
+    leader = 0
+    for position in range(len(resampled)):
+        low, high = _interval(resampled[leader] - resampled[position], confidence)
+        if not low <= 0 <= high:
+            leader = position
+        ranks.append(leader + 1)
+    return ranks
+
+
+def _interval(samples: Floats, confidence: float) -> tuple[float, float]:
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(samples, (tail, 1 - tail))
+    return float(low), float(high)

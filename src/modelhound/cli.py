@@ -1,0 +1,349 @@
+"""argv -> Settings -> one verb -> what a person sees. The only room that prints.
+
+Results go to stdout, progress and messages to stderr; with --json, stdout holds one JSON document and nothing else.
+Exit codes: 0 done, 2 the request cannot be served, 1 anything else, 130 interrupted.
+Verbs are imported when they are called, so that --help answers at once.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import cyclopts
+from cyclopts import App, Parameter
+
+from modelhound import __version__
+from modelhound.errors import HoundError, RequestError
+from modelhound.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from modelhound.models import ModelCard
+    from modelhound.records import Ranking, Watch
+    from modelhound.verbs.doctor import Diagnosis
+    from modelhound.verbs.search import SearchResult
+
+__all__ = ["main", "run"]
+
+DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+
+Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document on stdout and nothing else there.")]
+
+app = App(
+    name="hound",
+    help="Which pretrained network to fine-tune, what that will cost, and where the time goes: measured, not guessed.",
+    version=__version__,
+    help_format="plaintext",  # the other formats load a parser each, and --help should answer at once
+    default_parameter=Parameter(negative=(), consume_multiple=True, show_default=True),
+    result_action="return_value",
+)
+
+
+def main() -> None:
+    """The command `hound`."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    try:
+        code = app(list(argv), exit_on_error=False, print_error=False)
+        return code if isinstance(code, int) else DONE
+    except cyclopts.CycloptsError as error:
+        _complain(f"{error} See `hound --help`.")
+        return REFUSED
+    except RequestError as error:
+        _complain(str(error))
+        return REFUSED
+    except HoundError as error:
+        _complain(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        _complain("interrupted: whatever was finished is kept, start the same command again to go on")
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `hound runs | head` is no error
+        return DONE
+    except Exception as error:
+        if os.environ.get("MODELHOUND_DEBUG"):
+            raise
+        _complain(
+            f"unexpected {type(error).__name__}: {error}. Set MODELHOUND_DEBUG=1 to see where, and please report it."
+        )
+        return FAILED
+
+
+@app.command
+def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Json = False) -> int:
+    """Rank pretrained networks for a data set, with intervals, ties and a size-ordered control."""
+    from modelhound.verbs.search import run_search
+
+    with _bars() as watch:
+        result = run_search(settings, watch=watch)
+    if json:
+        _print_json(result.to_json())
+    else:
+        _show_search(result)
+    return DONE if result.ranking.models else FAILED
+
+
+@app.command
+def models(pattern: str = "zoo:*", *, json: Json = False) -> int:
+    """List models with their sizes, without loading them.
+
+    Parameters
+    ----------
+    pattern
+        A reference or glob, such as 'zoo:*' or 'timm:resnet*'.
+    """
+    from modelhound.models import describe_models, find_models
+
+    with _bars() as watch:
+        cards = describe_models(find_models([pattern]), watch=watch)
+    if json:
+        from modelhound.records import to_plain
+
+        _print_json({"models": [to_plain(card) for card in cards]})
+    else:
+        _show_models(cards)
+    return DONE
+
+
+@app.command
+def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
+    """List earlier runs, newest first.
+
+    Parameters
+    ----------
+    root
+        The folder that holds the run folders.
+    """
+    from modelhound.records import to_plain
+    from modelhound.store import list_runs
+
+    found = list_runs(root)
+    if json:
+        _print_json({"runs": [to_plain(summary) for summary in found]})
+        return DONE
+    if not found:
+        _console().print(f"No runs in {root} yet. Begin with: hound search fashion")
+        return DONE
+    table = _table("run", "verb", "asked at", "data", "models>", "failed>", "best")
+    for each in found:
+        best = each.best if each.finished else "(unfinished: start the same command again)"
+        table.add_row(
+            each.run,
+            each.verb,
+            each.at[:16].replace("T", " "),
+            each.data,
+            str(each.num_models),
+            str(each.num_failures),
+            best,
+        )
+    _console().print(table)
+    return DONE
+
+
+@app.command
+def doctor(*, json: Json = False) -> int:
+    """Check this machine and say what will be slow or broken."""
+    from modelhound.verbs.doctor import doctor as visit
+
+    with _bars() as watch:
+        diagnosis = visit(watch=watch)
+    if json:
+        _print_json(diagnosis.to_json())
+    else:
+        _show_diagnosis(diagnosis)
+    return DONE
+
+
+def _show_search(result: "SearchResult") -> None:
+    console = _console()
+    ranking = result.ranking
+    if ranking.models:
+        console.print(_ranking_table(ranking))
+        console.print(_verdict(result), highlight=False)
+        if ranking.size_agreement is not None:
+            console.print(
+                f"Control: a list ordered by size alone agrees with this ranking by Kendall's tau = "
+                f"{ranking.size_agreement:+.2f} (1 the same order, 0 no relation).",
+                highlight=False,
+            )
+        console.print(_time_sentence(result), highlight=False)
+    else:
+        console.print("No model could be measured.", style="bold red")
+    if result.skipped:
+        console.print(
+            f"{len(result.skipped)} items could not be read and were left out: "
+            + "; ".join(f"{each.item} ({each.reason})" for each in result.skipped[:3])
+            + ("; ..." if len(result.skipped) > 3 else ""),
+            style="yellow",
+            markup=False,
+            highlight=False,
+        )
+    for failure in result.failures:
+        console.print(
+            f"Failed: {failure.model} in phase '{failure.phase}': {failure.error}",
+            style="red",
+            markup=False,
+            highlight=False,
+        )
+    if result.num_resumed:
+        console.print(f"{result.num_resumed} models were measured by an earlier start and not run again.")
+    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
+
+
+def _ranking_table(ranking: "Ranking") -> "Table":
+    scorers = list(ranking.models[0].scores)
+    table = _table(
+        "rank>",
+        "model",
+        "score>",
+        "interval",
+        *(f"{name}>" for name in scorers),
+        "params>",
+        "time>",
+        "by size (control)",
+    )
+    for position, row in enumerate(ranking.models):
+        table.add_row(
+            f"{row.rank}{'=' if row.tied else ' '}",
+            row.model,
+            f"{row.score:.1%}",
+            f"{row.interval[0]:.1%} – {row.interval[1]:.1%}",
+            *(_format_score(name, row.scores[name]) for name in scorers),
+            _format_count(row.num_parameters),
+            f"{row.seconds:.1f} s",
+            ranking.by_size[position],
+        )
+    return table
+
+
+def _verdict(result: "SearchResult") -> str:
+    ranking = result.ranking
+    best = ranking.models[0]
+    how = " and ".join(ranking.rests_on)
+    sentence = (
+        f"[bold]{best.model}[/bold] suits {result.data} best: {best.score:.1%} "
+        f"[dim]({best.interval[0]:.1%} – {best.interval[1]:.1%}, {ranking.confidence:.0%} interval)[/dim] of "
+        f"{ranking.num_items} items are recognised from its features ({how})."
+    )
+    tied = [row for row in ranking.models if row.rank == best.rank]
+    if len(tied) > 1:
+        smallest = min(tied, key=lambda row: row.num_parameters)
+        sentence += (
+            f"\n{len(tied)} models share rank 1: {ranking.num_items} items cannot tell them apart. "
+            f"The smallest of them is {smallest.model} ({_format_count(smallest.num_parameters)} parameters)."
+        )
+    return sentence
+
+
+def _time_sentence(result: "SearchResult") -> str:
+    total = sum(result.phases.values())
+    parts = sorted(result.phases.items(), key=lambda phase: -phase[1])
+    shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts if seconds / total >= 0.005)
+    return f"Where the {total:.1f} s of model time went ({result.device}): {shares}."
+
+
+def _show_models(cards: "list[ModelCard]") -> None:
+    table = _table("model", "family", "params>", "input>", "trained on", "licence")
+    for card in cards:
+        height, width = card.input_size
+        table.add_row(
+            card.model,
+            card.family,
+            _format_count(card.num_parameters),
+            f"{height} x {width}",
+            card.trained_on,
+            card.licence,
+        )
+    _console().print(table)
+
+
+def _show_diagnosis(diagnosis: "Diagnosis") -> None:
+    styles = {"good": "green", "slow": "yellow", "broken": "bold red", "note": "cyan"}
+    table = _table("what", "", "found", "what to do")
+    for check in diagnosis.checks:
+        table.add_row(check.name, f"[{styles[check.verdict]}]{check.verdict}[/]", check.finding, check.advice)
+    _console().print(table)
+
+
+def _table(*columns: str) -> "Table":
+    """A plain table; a column whose name ends in ">" is aligned to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
+    return table
+
+
+def _format_score(scorer: str, value: float) -> str:
+    return f"{value:.1%}" if scorer in {"ridge", "knn", "probe"} else f"{value:.3f}"
+
+
+def _format_count(count: int) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return str(count)
+
+
+@contextlib.contextmanager
+def _bars() -> Iterator["Watch"]:
+    """Progress bars with an estimate of the time left, on stderr, one per kind of work; gone when the work is done."""
+    from rich import progress as bars
+
+    from modelhound.records import Progress
+
+    tasks: dict[str, bars.TaskID] = {}
+    with bars.Progress(
+        bars.SpinnerColumn(),
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left:"),
+        bars.TimeRemainingColumn(),
+        console=_console(stderr=True),
+        transient=True,
+    ) as display:
+
+        def watch(progress: Progress) -> None:
+            if progress.task not in tasks:
+                tasks[progress.task] = display.add_task(progress.task)
+            elif display.tasks[tasks[progress.task]].completed > progress.done:
+                display.reset(tasks[progress.task])  # the next model begins its items anew
+            display.update(
+                tasks[progress.task],
+                description=f"{progress.task} {progress.detail}".rstrip(),
+                completed=progress.done,
+                total=progress.total,
+            )
+
+        yield watch
+
+
+def _console(*, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    # A pipe has no width: tables are for reading, so they get room instead of being folded to 80 columns.
+    return Console(stderr=stderr, width=None if stream.isatty() else 160)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def _complain(message: str) -> None:
+    _console(stderr=True).print(f"hound: {message}", style="red", markup=False, highlight=False, soft_wrap=True)

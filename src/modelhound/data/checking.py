@@ -1,0 +1,76 @@
+"""Read every chosen item once, so that a broken file is known before any model has run.
+
+In:  a Reader and how many items it has
+Out: for each item its stamp, or the reason why it cannot be read
+Nothing here decides how many broken items are too many.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from modelhound.data.images import UnreadableImageError
+from modelhound.data.source import Reader
+from modelhound.records import Progress, Watch
+
+__all__ = ["Finding", "check_items", "count_cores"]
+
+_TASK = "checking images"
+_MAX_THREADS = 16
+_MAX_CHUNK = 64  # so that Ctrl-C is answered after so many images per thread at the latest
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What reading one item showed: `problem` is None for a good one."""
+
+    stamp: str
+    problem: str | None
+
+
+def check_items(reader: Reader, num_items: int, watch: Watch) -> list[Finding]:
+    """One Finding per item, in order. Threads suffice: decoders let go of Python's lock while they work."""
+    chunk = max(1, min(_MAX_CHUNK, num_items // 100))
+    chunks = [range(start, min(start + chunk, num_items)) for start in range(0, num_items, chunk)]
+    findings: list[Finding] = []
+    tell = _every_percent(watch, num_items)
+    pool = ThreadPoolExecutor(min(_MAX_THREADS, count_cores() + 1), thread_name_prefix="check")
+    try:
+        for some in pool.map(lambda positions: _check_chunk(reader, positions), chunks):
+            findings += some
+            tell(len(findings))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)  # does nothing unless interrupted: then the queue is dropped
+    return findings
+
+
+def count_cores() -> int:
+    """Cores this process may use, which on a shared machine can be fewer than it has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_chunk(reader: Reader, positions: Sequence[int]) -> list[Finding]:
+    return [_check(reader, position) for position in positions]
+
+
+def _check(reader: Reader, position: int) -> Finding:
+    try:
+        stamp = reader.stamp(position)  # before reading: a change in between then looks like one afterwards
+        reader.check(position)
+    except UnreadableImageError as error:
+        return Finding("", str(error))
+    return Finding(stamp, None)
+
+
+def _every_percent(watch: Watch, total: int) -> Callable[[int], None]:
+    told = 0
+
+    def tell(done: int) -> None:
+        nonlocal told
+        if done == total or (done - told) * 100 >= total:
+            told = done
+            watch(Progress(task=_TASK, done=done, total=total))
+
+    watch(Progress(task=_TASK, done=0, total=total))
+    return tell

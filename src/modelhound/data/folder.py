@@ -1,0 +1,217 @@
+"""A folder that holds one folder of images per class.
+
+In:  the path of a folder
+Out: a Listing, sorted by class and then by name, or a DataError that says what is wrong with the folder
+Nothing here opens an image before it is asked to, and nothing here knows about limits.
+"""
+
+import difflib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from PIL import Image
+
+from modelhound.data.embedded import EMBEDDED
+from modelhound.data.images import UnreadableImageError, decode_image
+from modelhound.data.source import Listing, printable
+from modelhound.errors import DataError
+from modelhound.records import ItemSkipped
+
+__all__ = ["list_folder"]
+
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+_KINDS = "jpg, jpeg, png, webp or bmp"
+_LAYOUT = "a folder that holds one folder of images per class"
+_SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"}
+
+_FolderId = tuple[int, int]  # device and inode: the same for every path that leads to a folder
+
+
+@dataclass(frozen=True, slots=True)
+class FolderReader:
+    """Image files below `root`, by their relative paths."""
+
+    root: str
+    paths: tuple[str, ...]
+
+    @property
+    def in_memory(self) -> bool:
+        return False
+
+    def select(self, positions: Sequence[int]) -> Self:
+        return type(self)(self.root, tuple(self.paths[position] for position in positions))
+
+    def stamp(self, position: int) -> str:
+        status = self._status(position)
+        return f"{status.st_size} {status.st_mtime_ns}"
+
+    def check(self, position: int) -> None:
+        decode_image(self._bytes(position), preview=True)
+
+    def read(self, position: int) -> Image.Image:
+        return decode_image(self._bytes(position))
+
+    def _path(self, position: int) -> Path:
+        return Path(self.root, self.paths[position])
+
+    def _status(self, position: int) -> os.stat_result:
+        try:
+            return self._path(position).stat()
+        except OSError as error:
+            raise UnreadableImageError(_why(error)) from error
+
+    def _bytes(self, position: int) -> bytes:
+        if not stat.S_ISREG(self._status(position).st_mode):
+            raise UnreadableImageError("it is not a regular file")  # reading from a named pipe would wait for ever
+        try:
+            return self._path(position).read_bytes()
+        except OSError as error:
+            raise UnreadableImageError(_why(error)) from error
+
+
+def list_folder(reference: str) -> Listing:
+    """All images below the class folders of the folder `reference`."""
+    root = Path(os.path.expanduser(reference))  # noqa: PTH111 - Path.expanduser raises where no such user exists
+    with _readable(reference, root):
+        root_id = _folder_id(reference, root)
+        folders, stray = _split_entries(root)
+        found = {name: sorted(_find_images(root / name, name, {root_id})) for name in sorted(folders)}
+    classes = {name: paths for name, paths in found.items() if paths}
+    if not classes:
+        raise DataError(_nothing_found(reference, bool(stray), bool(folders)))
+    _check_classes(reference, root, classes)
+    paths = tuple(path for paths in classes.values() for path in paths)
+    labels = tuple(label for label, paths in enumerate(classes.values()) for _ in paths)
+    left_out = [(name, "it lies outside of the class folders") for name in sorted(stray)]
+    left_out += [(name + "/", f"the folder holds no {_KINDS} file") for name, paths in found.items() if not paths]
+    return Listing(
+        class_names=tuple(printable(name) for name in classes),
+        labels=labels,
+        item_names=tuple(printable(path) for path in paths),
+        reader=FolderReader(str(root.absolute()), paths),
+        skipped=tuple(ItemSkipped(item=printable(name), reason=reason) for name, reason in left_out),
+    )
+
+
+@contextmanager
+def _readable(reference: str, root: Path) -> Iterator[None]:
+    """Turn whatever the file system refuses into a DataError."""
+    try:
+        yield
+    except PermissionError as error:
+        raise DataError(
+            f"cannot read {_named(reference, root, error)}: expected permission to list it, but there is none; "
+            "change its permissions or start as a user who may read it"
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"cannot read {_named(reference, root, error)}: expected {_LAYOUT}, but {_why(error)}; check the path"
+        ) from error
+
+
+def _folder_id(reference: str, root: Path) -> _FolderId:
+    """The identity of the folder; that there is none is the most frequent mistake, so the answer suggests names."""
+    try:
+        status = root.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError: a path with a zero byte
+        close = _close_names(reference, root)
+        advice = f"did you mean {' or '.join(close)}?" if close else f"check the path or use {' or '.join(EMBEDDED)}"
+        raise DataError(
+            f"cannot open data {reference!r}: expected {' or '.join(EMBEDDED)} or {_LAYOUT}, there is no such path; {advice}"
+        ) from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise DataError(
+            f"cannot open data {reference!r}: expected {_LAYOUT}, but it is a file; unpack it or give the folder around it"
+        )
+    return status.st_dev, status.st_ino
+
+
+def _close_names(reference: str, root: Path) -> list[str]:
+    """Names like the last part of the path among the folders beside it and the embedded data sets."""
+    try:
+        beside = [path for path in root.parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    except (OSError, ValueError):
+        beside = []
+    known = {path.name.lower(): str(path) for path in beside} | {name: name for name in EMBEDDED}
+    close = difflib.get_close_matches((root.name or reference).lower(), known, n=3)
+    return [repr(printable(known[name])) for name in close]
+
+
+def _split_entries(folder: Path) -> tuple[list[str], list[str]]:
+    """The names of the folders and of the image files in `folder`, less what is hidden or not data."""
+    folders, images = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name == "__MACOSX":
+                continue
+            if _is_folder(entry):
+                folders.append(entry.name)
+            elif entry.name.lower().endswith(_SUFFIXES) and (entry.is_symlink() or entry.is_file()):
+                images.append(entry.name)  # a broken link too: somebody meant it as data, so reading it shall say so
+    return folders, images
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+def _find_images(folder: Path, prefix: str, seen: set[_FolderId]) -> Iterator[str]:
+    """Relative paths of the images below `folder`. `seen` ends loops of links: no folder counts twice in a class."""
+    status = folder.stat()
+    if (status.st_dev, status.st_ino) in seen:
+        return
+    seen.add((status.st_dev, status.st_ino))
+    folders, images = _split_entries(folder)
+    yield from (f"{prefix}/{name}" for name in images)
+    for name in sorted(folders):
+        yield from _find_images(folder / name, f"{prefix}/{name}", seen)
+
+
+def _nothing_found(reference: str, stray: bool, folders: bool) -> str:
+    start = f"cannot use folder {reference!r}: expected {_LAYOUT}, "
+    if stray:
+        return start + "but the images lie directly in it; move them into one folder per class"
+    if folders:
+        return start + f"but its folders hold no {_KINDS} file; check the path or convert the images"
+    return start + "but there is no folder with images in it; check the path"
+
+
+def _check_classes(reference: str, root: Path, classes: dict[str, list[str]]) -> None:
+    nested = [name for name, paths in classes.items() if all(path.count("/") > 1 for path in paths)]
+    if len(classes) == 1:
+        (name,) = classes
+        advice = (
+            f"give {str(root / name)!r} if the classes lie in there" if nested else "add a folder for another class"
+        )
+        raise DataError(
+            f"cannot use folder {reference!r}: expected two or more classes, but {name!r} is the only one; {advice}"
+        )
+    if len(nested) == len(classes) and {name.lower() for name in classes} <= _SPLITS:
+        raise DataError(
+            f"cannot use folder {reference!r}: expected {_LAYOUT}, but {', '.join(map(repr, classes))} are splits of a "
+            f"data set; give one of them, such as {str(root / next(iter(classes)))!r}"
+        )
+    single = [name for name, paths in classes.items() if len(paths) == 1]
+    if single:
+        shown = ", ".join(map(repr, single[:5])) + (f" and {len(single) - 5} more" if len(single) > 5 else "")
+        raise DataError(
+            f"cannot use folder {reference!r}: expected at least two images in every class, but there is only one in "
+            f"{shown}; add images or remove the folder"
+        )
+
+
+def _named(reference: str, root: Path, error: OSError) -> str:
+    where = str(error.filename) if error.filename is not None else str(root)
+    return f"folder {reference!r}" if where == str(root) else f"{where!r} in folder {reference!r}"
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()

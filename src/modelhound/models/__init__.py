@@ -1,0 +1,16 @@
+"""ModelRef -> a network that turns items into features. One adapter file per source, all behind `ModelSource`."""
+
+from modelhound.models.catalogue import SOURCES, describe_models, find_models, source_of
+from modelhound.models.source import ModelCard, ModelRef, ModelSource, Network, Weights
+
+__all__ = [
+    "SOURCES",
+    "ModelCard",
+    "ModelRef",
+    "ModelSource",
+    "Network",
+    "Weights",
+    "describe_models",
+    "find_models",
+    "source_of",
+]

@@ -1,0 +1,126 @@
+"""Models of timm (PyTorch Image Models), with weights from the Hugging Face hub or its cache on disk.
+
+In:  a timm name, with or without a tag: resnet18, resnet50.a1_in1k
+Out: a card, the trained tensors, or the network with timm's own preprocessing for it
+Nothing here knows about searching. Names and parameter counts are remembered between runs (importing timm takes seconds,
+building a network to count its parameters a moment each), under a key that changes with timm's version.
+"""
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from modelhound.compat import import_timm
+from modelhound.errors import ModelError
+from modelhound.models.source import ModelCard, Network, Weights
+from modelhound.store import Memo
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["TimmSource", "pooled_features"]
+
+
+class TimmSource:
+    """The networks timm can build."""
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._remember("names", lambda: import_timm().list_models()))
+
+    def has(self, name: str) -> bool:
+        if name in self.names():
+            return True
+        return "." in name and name in self._remember("tagged", lambda: import_timm().list_models(pretrained=True))
+
+    def describe(self, name: str) -> ModelCard:
+        return msgspec.convert(self._remember(f"card:{name}", lambda: msgspec.to_builtins(_describe(name))), ModelCard)
+
+    def read_weights(self, name: str) -> Weights:
+        timm = import_timm()
+        settings = timm.models.get_pretrained_cfg(name, allow_unregistered=False)
+        if settings is None or not settings.hf_hub_id:
+            raise ModelError(
+                f"cannot read weights of timm:{name}: timm has no trained weights for it on the hub, "
+                "choose another model or --weights random"
+            )
+        location = [settings.hf_hub_id] + ([settings.hf_hub_filename] if settings.hf_hub_filename else [])
+        try:
+            weights: Weights = timm.models.load_state_dict_from_hf(*location)
+        except (
+            Exception
+        ) as error:  # the hub client raises errors of many kinds: HTTP, cache, gating, offline, damaged file
+            raise ModelError(
+                f"cannot read weights of timm:{name} from {settings.hf_hub_id} on the hub: {_first_line(error)}; check the "
+                "connection or HF_ENDPOINT, download it beforehand into the hub's cache, or use --weights random"
+            ) from error
+        return weights
+
+    def build(self, name: str, weights: Weights | None) -> Network:
+        timm = import_timm()
+        try:
+            if weights is None:
+                module = timm.create_model(name, pretrained=False)
+            else:
+                # timm's own loading applies the renaming that older checkpoints need
+                overlay = {"state_dict": dict(weights), "source": ""}
+                module = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
+        except RuntimeError as error:
+            raise ModelError(
+                f"cannot build timm:{name}: its weights do not fit the network: {_first_line(error)}; "
+                "delete the file from the hub's cache and start again"
+            ) from error
+        return wrap_timm_module(module)
+
+    def _remember(self, key: str, find_out: Callable[[], Any]) -> Any:
+        if not hasattr(self, "_memo"):
+            self._memo = Memo(f"timm-{importlib.metadata.version('timm')}")
+            self._facts = self._memo.load()
+        if key not in self._facts:
+            self._facts[key] = find_out()
+            self._memo.save(self._facts)
+        return self._facts[key]
+
+
+def wrap_timm_module(module: "torch.nn.Module") -> Network:
+    """A network whose features are what timm's classifier would see, fed by timm's own preprocessing."""
+    from modelhound.data import Preprocessing
+
+    data_config = import_timm().data.resolve_model_data_config(module)
+    return Network(
+        module=module.eval(), extract=pooled_features(module), preprocessing=Preprocessing.from_timm(data_config)
+    )
+
+
+def pooled_features(module: "torch.nn.Module") -> "Callable[[torch.Tensor], torch.Tensor]":
+    """The pooled vector before the classifier, for any module with timm's interface."""
+
+    def extract(images: "torch.Tensor") -> "torch.Tensor":
+        features: torch.Tensor = module.forward_head(module.forward_features(images), pre_logits=True)  # type: ignore[operator]
+        return features.flatten(1)
+
+    return extract
+
+
+def _describe(name: str) -> ModelCard:
+    import torch
+
+    timm = import_timm()
+    with torch.device("meta"):  # shapes without memory
+        module = timm.create_model(name)
+    settings = module.pretrained_cfg
+    _, height, width = settings.get("input_size", (3, 224, 224))
+    architecture, _, tag = name.partition(".")
+    return ModelCard(
+        model=f"timm:{name}",
+        family=timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2],
+        num_parameters=sum(parameter.numel() for parameter in module.parameters()),
+        input_size=(height, width),
+        trained_on=str(tag or settings.get("tag") or "nothing"),
+        licence=str(settings.get("license") or "unknown"),
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

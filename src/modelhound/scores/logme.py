@@ -1,0 +1,117 @@
+"""logme: how probable are the labels, given the features, before any linear model is fitted?
+
+Intuition. A fitted model can always be made to look good. Instead take every linear model at once, weighted by how plausible
+it is a priori, and ask how probable that whole family makes the labels. Two numbers, the spread of plausible weights (1/alpha)
+and the noise of the labels (1/beta), are set to what makes the labels most probable. Useless features get a low value
+because they spread their bets; so do features that fit only with extreme weights.
+
+Formula. For each class the target column y is taken as y = F w + noise, w ~ N(0, 1/alpha), noise ~ N(0, 1/beta), so that
+
+    y ~ N(0, I/beta + FF'/alpha),     value = mean over classes of  max over alpha, beta of  log p(y) / n.
+
+F and y are NOT centred and there is no intercept, as in the paper. Only t = alpha/beta has to be searched for: given t the best
+beta is n / (|y - Fm|^2 + t |m|^2) with m = (F'F + tI)^-1 F'y. At the optimum
+
+    t = gamma |y - Fm|^2 / ((n - gamma) |m|^2),     gamma = sum over eigenvalues s of F'F of  s / (s + t),
+
+and repeating this assignment is the fixed-point iteration of the journal paper. We start it at the best of a coarse grid, so
+that the scale of the features does not matter, and keep t within 1e-10 to 1e10 of that scale: labels that are an exact linear
+function of the features would be infinitely probable without noise.
+
+The shared decomposition is of the centred features. F'F differs from it by n mean mean', a matrix of rank one, so inverses and
+determinants follow by the formula of Sherman and Morrison; `_Evidence` does that, arranged so that nothing cancels.
+
+You et al., "LogME: Practical Assessment of Pre-trained Models for Transfer Learning", ICML 2021; "Ranking and Tuning
+Pre-trained Models: A New Paradigm for Exploiting Model Hubs", JMLR 2022 (the fixed point).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from modelhound.scores.algebra import Algebra
+from modelhound.scores.feature_set import Score
+
+__all__ = ["score_by_logme"]
+
+_GRID = tuple(10.0**exponent for exponent in range(-6, 7, 2))  # of t, relative to the mean eigenvalue
+_LIMITS = (1e-10, 1e10)  # of t, likewise
+_TOLERANCE = 1e-4  # of t, relative; the evidence is flat at its maximum, so its own error is the square of this
+_MOST_ROUNDS = 100
+_NEGLIGIBLE = 1e-12  # of the mean's energy: less than this outside the features' span is rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    """What is known at one t per class; all [num_classes]."""
+
+    evidence: torch.Tensor  # log p(y) / n at the best beta for this t
+    next_ratio: torch.Tensor  # where the fixed-point iteration goes from here
+
+
+class _Evidence:
+    """The labels' evidence as a function of t, for all classes that have items at once."""
+
+    def __init__(self, algebra: Algebra) -> None:
+        present = algebra.counts > 0
+        mean_energy = algebra.mean.square().sum()
+        outside = mean_energy - algebra.mean_in_right.square().sum()
+        self._num_items = algebra.num_items
+        self._values = algebra.spectrum.values[:, None]
+        self._roots = self._values.sqrt()
+        self._targets = algebra.targets_in_left[:, present]
+        self._target_means = algebra.counts[present] / algebra.num_items
+        # what of a centred target no linear model can reach; nothing, where the features span everything
+        reachable = len(self._values) == algebra.num_items - 1
+        unreached = algebra.counts[present] * (1 - self._target_means) - self._targets.square().sum(0)
+        self._unreached = torch.zeros_like(unreached) if reachable else unreached.clamp_min(0)
+        self._mean = algebra.mean_in_right[:, None]
+        self._mean_outside = torch.where(outside > _NEGLIGIBLE * mean_energy, outside, torch.zeros_like(outside)).sqrt()
+        scale = self._values.mean() if len(self._values) else algebra.num_items * mean_energy
+        self.scale = float(scale) or 1.0
+
+    def at(self, ratio: torch.Tensor) -> _Point:
+        """Evaluate at t = `ratio`, one per class."""
+        n, values, mean = self._num_items, self._values, self._mean
+        inverse = 1 / (values + ratio)  # [rank, num_classes]
+        inside = 1 + n * (mean.square() * inverse).sum(0)
+        whole = inside + n * self._mean_outside.square() / ratio  # 1 + n mean' (centred F'F + tI)^-1 mean
+        pull = n * (self._target_means - (mean * self._roots * self._targets * inverse).sum(0)) / whole
+        weights = (self._roots * self._targets + pull * mean) * inverse
+        weight_energy = weights.square().sum(0) + (pull * self._mean_outside / ratio).square()
+        residual = ((ratio * self._targets - pull * self._roots * mean) * inverse).square().sum(0)
+        residual = residual + pull.square() / n + self._unreached
+        spread = n * (mean.square() * inverse.square()).sum(0)
+        gamma = (values * inverse).sum(0) + (ratio * spread + n * self._mean_outside.square() / ratio) / whole
+        rest = n - len(values) - 1 + ratio * inverse.sum(0) - ratio * spread / whole + inside / whole  # n - gamma
+        beta = n / (residual + ratio * weight_energy)
+        determinant = torch.log1p(values / ratio).sum(0) + whole.log()
+        evidence = (beta.log() - math.log(2 * math.pi) - 1 - determinant / n) / 2
+        tiny = torch.finfo(torch.float64).tiny
+        following = gamma * residual / (rest * weight_energy).clamp_min(tiny)
+        return _Point(evidence=evidence, next_ratio=following)
+
+    def maximise(self) -> torch.Tensor:
+        """The largest evidence of each class that has items."""
+        lowest, highest = (limit * self.scale for limit in _LIMITS)
+        best = torch.full_like(self._target_means, -torch.inf)
+        ratio = torch.full_like(best, self.scale)
+        for relative in _GRID:
+            point = self.at(torch.full_like(best, relative * self.scale))
+            better = point.evidence > best
+            ratio = torch.where(better, point.next_ratio.clamp(lowest, highest), ratio)
+            best = torch.maximum(best, point.evidence)
+        for _ in range(_MOST_ROUNDS):
+            point = self.at(ratio)
+            best = torch.maximum(best, point.evidence)
+            following = point.next_ratio.clamp(lowest, highest)
+            if bool(((following - ratio).abs() <= _TOLERANCE * ratio).all()):
+                break
+            ratio = following
+        return best
+
+
+def score_by_logme(algebra: Algebra, *, seed: int) -> Score:
+    """The log of the maximum evidence per item, averaged over the classes; it judges all items together."""
+    return Score(float(_Evidence(algebra).maximise().mean()), None)

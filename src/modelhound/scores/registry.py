@@ -1,0 +1,33 @@
+"""Every scorer there is, by name. To add one: write its file, add its line here and its name to `settings.SCORERS`.
+
+In:  nothing
+Out: REGISTRY
+Nothing here knows how a scorer works.
+"""
+
+from typing import Protocol
+
+from modelhound.scores.algebra import Algebra
+from modelhound.scores.feature_set import Score
+from modelhound.scores.hscore import score_by_hscore
+from modelhound.scores.knn import score_by_knn
+from modelhound.scores.logme import score_by_logme
+from modelhound.scores.probe import score_by_probe
+from modelhound.scores.ridge import score_by_ridge
+
+__all__ = ["REGISTRY", "Scorer"]
+
+
+class Scorer(Protocol):
+    """Judges features; takes from the algebra what it needs, and from the seed whatever it draws."""
+
+    def __call__(self, algebra: Algebra, *, seed: int) -> Score: ...
+
+
+REGISTRY: dict[str, Scorer] = {
+    "ridge": score_by_ridge,
+    "knn": score_by_knn,
+    "probe": score_by_probe,
+    "hscore": score_by_hscore,
+    "logme": score_by_logme,
+}

@@ -1,0 +1,276 @@
+"""A run folder: what was asked, append-only records, the answer. The only room that writes results.
+
+In:  records, as they come
+Out: the same records, after a kill, a full disk or a crash at any moment
+Nothing here knows what a record means. It owns every file name:
+
+    RUN/asked.json      what was asked and what must stay the same when the run is resumed
+    RUN/records.jsonl   one line per record, each with a checksum; a damaged or half-written line is left out
+    RUN/ranking.json    the answer, written anew at the end of every start
+    RUN/lock            held while a process writes; the system lets go of it when that process dies
+
+    CACHE/NAME.json     facts worth remembering between runs, such as parameter counts (a Memo)
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import filelock
+import msgspec
+
+from modelhound.errors import RequestError, RunBusyError, StoreError
+from modelhound.records import Failure, ItemSkipped, ModelMeasured, Ranking, Record, RunStarted
+
+__all__ = ["Memo", "RunFolder", "RunSummary", "cache_folder", "default_run_path", "list_runs", "open_run"]
+
+DEFAULT_ROOT = Path("runs")
+
+_ASKED, _RECORDS, _RANKING, _LOCK = "asked.json", "records.jsonl", "ranking.json", "lock"
+
+AnyRecord = RunStarted | ItemSkipped | ModelMeasured | Failure
+OneRecord = TypeVar("OneRecord", bound=Record)
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    verb: str
+    at: str
+    settings: dict[str, Any]
+    identity: dict[str, Any]
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    crc: str
+    record: msgspec.Raw
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `hound runs`."""
+
+    run: str
+    verb: str
+    at: str
+    data: str
+    num_models: int
+    num_failures: int
+    best: str | None
+    finished: bool
+
+
+class RunFolder:
+    """An open run folder that this process alone may write. Made by `open_run`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, record: Record) -> None:
+        """Add one record; once this returns, the record survives whatever comes next."""
+        body = msgspec.json.encode(record)
+        line = msgspec.json.encode(_Line(crc=_checksum(body), record=msgspec.Raw(body))) + b"\n"
+        target = self.path / _RECORDS
+        with _explain_write_errors(target), target.open("ab", buffering=0) as file:
+            start = file.seek(0, os.SEEK_END)
+            try:
+                if file.write(line) != len(line):
+                    raise OSError("only part of the line was written")
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(start)  # half a line must not swallow the next one
+                raise
+
+    def read(self, kind: type[OneRecord]) -> list[OneRecord]:
+        """All intact records of one kind, oldest first."""
+        return [record for record in _read_records(self.path / _RECORDS) if isinstance(record, kind)]
+
+    def write_ranking(self, ranking: Ranking) -> None:
+        _write_whole(self.path / _RANKING, msgspec.json.format(msgspec.json.encode(ranking), indent=2))
+
+
+@contextlib.contextmanager
+def open_run(
+    path: Path, *, verb: str, at: str, settings: Mapping[str, Any], identity: Mapping[str, Any]
+) -> Iterator[RunFolder]:
+    """Lock the folder, mend what a kill left half-written, and make sure that old and new results belong together.
+
+    `identity` holds whatever decides the numbers: a folder begun with another identity is refused, since its results
+    cannot be ranked beside new ones.
+    """
+    if path.exists() and not path.is_dir():
+        raise RequestError(
+            f"cannot use run folder {str(path)!r}: expected a folder, found a file, choose another --run"
+        )
+    if path.is_dir() and not (path / _ASKED).exists() and {entry.name for entry in path.iterdir()} - {_LOCK, _RECORDS}:
+        raise RequestError(
+            f"cannot use run folder {str(path)!r}: expected a new, empty or run folder, it holds other files, "
+            "choose another --run"
+        )
+    with _explain_write_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path / _LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise RunBusyError(
+                f"cannot write run folder {str(path)!r}: another process is writing it, "
+                "wait for it to end or choose another --run"
+            ) from None
+    try:
+        asked = _Asked(verb=verb, at=at, settings=dict(settings), identity=dict(identity))
+        _agree_with_earlier(path, asked)
+        _cut_half_written_line(path / _RECORDS)
+        yield RunFolder(path)
+    finally:
+        lock.release()
+
+
+def default_run_path(verb: str, data: str, identity: Mapping[str, Any]) -> Path:
+    """The folder that the same request always gets, so that starting it again resumes it."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(data).name or data).strip("-.") or "data"
+    digest = hashlib.sha256(msgspec.json.encode(dict(identity), order="sorted")).hexdigest()
+    return DEFAULT_ROOT / f"{verb}-{name}-{digest[:8]}"
+
+
+def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
+    """Every run folder directly below `root`, newest first."""
+    if not root.is_dir():
+        return []
+    found = [_summarise(path.parent) for path in root.glob(f"*/{_ASKED}")]
+    return sorted((summary for summary in found if summary is not None), key=lambda run: run.at, reverse=True)
+
+
+class Memo:
+    """A small JSON file of facts that are slow to find out and never change. Losing it costs time only."""
+
+    def __init__(self, name: str) -> None:
+        self.path = cache_folder() / f"{name}.json"
+
+    def load(self) -> dict[str, Any]:
+        """What was remembered; nothing if the file is missing or damaged."""
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=dict[str, Any])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+    def save(self, facts: Mapping[str, Any]) -> None:
+        """Remember; a disk that cannot be written to is not worth an error here."""
+        with contextlib.suppress(StoreError):
+            with _explain_write_errors(self.path):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            _write_whole(self.path, msgspec.json.encode(dict(facts)))
+
+
+def cache_folder() -> Path:
+    """Where modelhound remembers things between runs: $MODELHOUND_CACHE, else the system's cache folder."""
+    own = os.environ.get("MODELHOUND_CACHE")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "modelhound"
+
+
+def _agree_with_earlier(path: Path, asked: _Asked) -> None:
+    """Write down what is asked, unless an earlier start asked for something that does not go with it."""
+    earlier = _read_asked(path)
+    if earlier is not None:
+        now = msgspec.to_builtins(asked.identity)
+        differing = [key for key in {**earlier.identity, **now} if earlier.identity.get(key) != now.get(key)]
+        if earlier.verb != asked.verb or differing:
+            changes = ", ".join(f"{key} was {earlier.identity.get(key)!r}, now {now.get(key)!r}" for key in differing)
+            raise RequestError(
+                f"cannot resume run folder {str(path)!r}: expected the request it was begun with, "
+                f"but {changes or f'it holds a {earlier.verb} run'}; choose another --run"
+            )
+    _write_whole(path / _ASKED, msgspec.json.format(msgspec.json.encode(asked), indent=2))
+
+
+def _read_asked(path: Path) -> _Asked | None:
+    try:
+        return msgspec.json.decode((path / _ASKED).read_bytes(), type=_Asked)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise StoreError(
+            f"cannot read {str(path / _ASKED)!r}: {error}; choose another --run or delete the file"
+        ) from None
+
+
+def _read_records(path: Path) -> Iterator[AnyRecord]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    for text in lines:
+        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+            line = msgspec.json.decode(text, type=_Line)
+            if line.crc == _checksum(bytes(line.record)):
+                yield msgspec.json.decode(line.record, type=AnyRecord)
+
+
+def _cut_half_written_line(path: Path) -> None:
+    """A kill in mid-write leaves a line without its end; the next record must not be glued to it."""
+    if not path.exists():
+        return
+    with _explain_write_errors(path), path.open("rb+") as file:
+        content = file.read()
+        if content and not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)
+
+
+def _summarise(path: Path) -> RunSummary | None:
+    with contextlib.suppress(StoreError):
+        asked = _read_asked(path)
+        if asked is None:
+            return None
+        records = list(_read_records(path / _RECORDS))
+        measured = {record.model for record in records if isinstance(record, ModelMeasured)}
+        failed = {record.model for record in records if isinstance(record, Failure)}
+        ranking = None
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            ranking = msgspec.json.decode((path / _RANKING).read_bytes(), type=Ranking)
+        return RunSummary(
+            run=str(path),
+            verb=asked.verb,
+            at=asked.at,
+            data=str(asked.settings.get("data", "")),
+            num_models=len(measured),
+            num_failures=len(failed - measured),
+            best=ranking.models[0].model if ranking and ranking.models else None,
+            finished=ranking is not None,
+        )
+    return None
+
+
+def _checksum(body: bytes) -> str:
+    return f"{zlib.crc32(body):08x}"
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Replace a file so that a reader sees the old or the new content and never a part."""
+    with _explain_write_errors(path):
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+
+
+@contextlib.contextmanager
+def _explain_write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose another --run, then start "
+            "the same command again: finished models are kept"
+        ) from error

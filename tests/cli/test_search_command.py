@@ -1,0 +1,347 @@
+"""`hound search` as a person meets it: the document, the table, the exit codes, bad input."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelhound import cli
+from modelhound.models import SOURCES
+from modelhound.models.zoo import ZooSource
+
+SMALL = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs", "--limit", "40"]
+ZOO_FOLDER = Path(cli.__file__).parent / "models" / "weights"
+
+
+def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.run(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def own_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A zoo of three networks in a folder that a test may damage."""
+    folder = tmp_path / "own_zoo"
+    folder.mkdir()
+    for name in ("mobilenet-rotation", "resnet-glyphs", "mixer-garments_a"):
+        shutil.copy(ZOO_FOLDER / f"{name}.safetensors", folder)
+    monkeypatch.setitem(SOURCES, "zoo", ZooSource(folder))
+    return folder
+
+
+def test_json_is_one_document_with_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = hound(capsys, "search", "digits", *SMALL, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert {"run", "data", "ranking", "failures", "phases"} <= set(document)
+    assert (document["data"], document["failures"]) == ("digits", [])
+    assert {"rank", "model", "score", "interval", "scores", "num_parameters", "seconds"} <= set(document["ranking"][0])
+    assert {row["model"] for row in document["ranking"]} == {"zoo:mobilenet-rotation", "zoo:resnet-glyphs"}
+    for row in document["ranking"]:
+        low, high = row["interval"]
+        assert 0 <= low <= row["score"] <= high <= 1
+    assert set(document["phases"]) == {
+        "read weights",
+        "build model",
+        "weights to device",
+        "wait for data",
+        "data to device",
+        "forward",
+        "score",
+        "other",
+    }
+    assert sum(document["phases"].values()) == pytest.approx(sum(row["seconds"] for row in document["ranking"]))
+
+
+def test_the_table_shows_ranks_the_control_and_where_time_went(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = hound(capsys, "search", "digits", *SMALL)
+    assert code == 0
+    for expected in (
+        "by size (control)",
+        "suits digits best",
+        "Kendall's tau",
+        "model time went",
+        "Everything measured is in",
+    ):
+        assert expected in out
+
+
+def test_the_same_command_again_runs_nothing_again_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    _, first, _ = hound(capsys, "search", "digits", *SMALL, "--json")
+    _, second, _ = hound(capsys, "search", "digits", *SMALL, "--json")
+    assert json.loads(first) == json.loads(second)  # seconds and all: nothing was measured again
+    _, shown, _ = hound(capsys, "search", "digits", *SMALL)
+    assert "2 models were measured by an earlier start" in shown
+
+
+def test_more_models_in_the_same_folder_cost_only_the_new_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    _, first, _ = hound(capsys, "search", "digits", *SMALL, "--run", "mine", "--json")
+    more = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:mixer-garments_a", "--limit", "40"]
+    _, second, _ = hound(capsys, "search", "digits", *more, "--run", "mine", "--json")
+    old = {row["model"]: row["seconds"] for row in json.loads(first)["ranking"]}
+    new = {row["model"]: row["seconds"] for row in json.loads(second)["ranking"]}
+    assert len(new) == 3
+    assert {name: new[name] for name in old} == old
+
+
+def test_another_limit_in_the_same_folder_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    hound(capsys, "search", "digits", *SMALL, "--run", "mine")
+    code, out, err = hound(capsys, "search", "digits", *SMALL[:3], "50", "--run", "mine")
+    assert (code, out) == (2, "")
+    assert "limit was 40, now 50" in err
+
+
+def test_top_shortens_the_list_and_not_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = hound(capsys, "search", "digits", *SMALL, "--top", "1", "--json")
+    document = json.loads(out)
+    assert len(document["ranking"]) == 1
+    stored = json.loads((Path(document["run"]) / "ranking.json").read_text())
+    assert len(stored["models"]) == 2
+
+
+def test_models_may_be_repeated_or_comma_separated(capsys: pytest.CaptureFixture[str]) -> None:
+    repeated = ["--models", "zoo:mobilenet-rotation", "--models", "zoo:resnet-glyphs", "--limit", "40"]
+    _, first, _ = hound(capsys, "search", "digits", *SMALL, "--json")
+    _, second, _ = hound(capsys, "search", "digits", *repeated, "--json")
+    assert json.loads(first)["run"] == json.loads(second)["run"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["search"], "--data"),
+        (["search", "digits", "--limt", "3"], "--limit"),
+        (["search", "digits", "--limit", "many"], "many"),
+        (["search", "digits", "--limit", "5"], "at least 20"),
+        (["search", "digits", "--device", "tpu"], "expected auto, cpu, cuda"),
+        (["search", "digits", "--scorers", "logme"], "at least one of ridge, knn, probe"),
+        (["search", "digits", "--models", "zoo:resnet-glyps"], "did you mean zoo:resnet-glyphs"),
+        (["search", "digits", "--models", "zoo:nothing*"], "no zoo model has that name"),
+        (["search", "digits", "--models", "resnet18"], "did you mean timm:resnet18"),
+        (["search", "fashon"], "fashion"),
+        (["search", "no/such/folder"], "no/such/folder"),
+        (["serch"], 'Did you mean "search"'),
+        (["models", "zoo:resnet-glyps"], "did you mean zoo:resnet-glyphs"),
+    ],
+)
+def test_a_request_that_cannot_be_served_exits_with_2_and_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], argv: list[str], expected: str
+) -> None:
+    code, out, err = hound(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert expected in err
+    assert "Traceback" not in err
+
+
+def test_a_folder_of_photos_is_searched(capsys: pytest.CaptureFixture[str], image_folder: Callable[..., Path]) -> None:
+    code, out, _ = hound(capsys, "search", str(image_folder()), *SMALL[:2], "--json")
+    assert code == 0
+    assert json.loads(out)["ranking"][0]["score"] > 0.8  # classes differ in brightness, which any network sees
+
+
+def test_a_truncated_image_is_left_out_and_listed(
+    capsys: pytest.CaptureFixture[str], image_folder: Callable[..., Path]
+) -> None:
+    folder = image_folder(per_class=12)
+    bad = folder / "class1" / "000.png"
+    bad.write_bytes(bad.read_bytes()[:200])
+    code, out, _ = hound(capsys, "search", str(folder), *SMALL[:2], "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["num_items"] == 35
+    assert [each["item"] for each in document["skipped"]] == ["class1/000.png"]
+
+
+def test_a_cut_off_weight_file_fails_alone(capsys: pytest.CaptureFixture[str], own_zoo: Path) -> None:
+    file = own_zoo / "resnet-glyphs.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    code, out, _ = hound(capsys, "search", "digits", "--models", "zoo:*", "--limit", "40", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert "zoo:mobilenet-rotation" in {row["model"] for row in document["ranking"]}
+    assert [(each["model"], each["phase"]) for each in document["failures"]] == [("zoo:resnet-glyphs", "read weights")]
+    assert "damaged" in document["failures"][0]["error"]
+
+
+def rewrite(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    with safe_open(file, framework="numpy") as opened:
+        metadata = opened.metadata()
+    save_file(change(load_file(file)), file, metadata=metadata)
+
+
+def test_weights_of_another_shape_fail_alone(capsys: pytest.CaptureFixture[str], own_zoo: Path) -> None:
+    rewrite(
+        own_zoo / "resnet-glyphs.safetensors",
+        lambda w: {k: v[..., :1].contiguous() if v.ndim else v for k, v in w.items()},
+    )
+    code, out, _ = hound(capsys, "search", "digits", "--models", "zoo:*", "--limit", "40", "--json")
+    assert code == 0
+    assert [(each["model"], each["phase"]) for each in json.loads(out)["failures"]] == [
+        ("zoo:resnet-glyphs", "build model")
+    ]
+
+
+def test_a_model_that_gives_nan_fails_alone(capsys: pytest.CaptureFixture[str], own_zoo: Path) -> None:
+    rewrite(
+        own_zoo / "resnet-glyphs.safetensors",
+        lambda w: {k: v * float("nan") if v.is_floating_point() else v for k, v in w.items()},
+    )
+    code, out, _ = hound(capsys, "search", "digits", "--models", "zoo:*", "--limit", "40")
+    assert code == 0
+    assert "Failed: zoo:resnet-glyphs in phase 'forward'" in out
+    assert "NaN" in out
+
+
+def test_a_run_in_which_every_model_fails_exits_with_1(capsys: pytest.CaptureFixture[str], own_zoo: Path) -> None:
+    for file in own_zoo.iterdir():
+        file.write_bytes(b"\0" * 100)
+    code, out, _ = hound(capsys, "search", "digits", "--models", "zoo:*", "--limit", "40", "--json")
+    assert code == 1
+    assert len(json.loads(out)["failures"]) == len(SOURCES["zoo"].names())
+
+
+def test_a_timm_model_whose_weights_cannot_be_fetched_fails_alone_and_random_weights_are_a_choice(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
+    request = ["search", "digits", "--models", "timm:test_vit,zoo:mobilenet-rotation", "--limit", "20", "--json"]
+    code, out, _ = hound(capsys, *request)
+    document = json.loads(out)
+    assert code == 0
+    assert [(each["model"], each["phase"]) for each in document["failures"]] == [("timm:test_vit", "read weights")]
+    assert "--weights random" in document["failures"][0]["error"]
+    code, out, _ = hound(capsys, *request, "--weights", "random")
+    document = json.loads(out)
+    assert (code, document["failures"]) == (0, [])
+    assert {row["model"] for row in document["ranking"]} == {"timm:test_vit", "zoo:mobilenet-rotation"}
+
+
+def test_ctrl_c_exits_with_130_without_a_traceback_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "modelhound",
+        "search",
+        "digits",
+        "--models",
+        "zoo:*",
+        "--run",
+        str(tmp_path / "run"),
+    ]
+    command += ["--limit", "200"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    records = tmp_path / "run" / "records.jsonl"
+    deadline = time.monotonic() + 120
+    while not (records.exists() and '"kind":"model"' in records.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    before = records.read_text().count('"kind":"model"')
+    again = subprocess.run(
+        [*command, "--models", "zoo:mobilenet-rotation,zoo:convnext*"], capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0
+    assert before >= 1
+
+
+def test_a_second_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    from modelhound.store import open_run
+
+    held = open_run(tmp_path / "run", verb="search", at="", settings={}, identity={})
+    with held:
+        command = [sys.executable, "-m", "modelhound", "search", "digits", *SMALL, "--run", str(tmp_path / "run")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "another process is writing it" in done.stderr
+
+
+def test_help_answers_without_torch() -> None:
+    code = "import sys; from modelhound import cli; cli.run(['--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "search" in done.stdout
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m modelhound models 'zoo:*' | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_an_unexpected_error_is_one_line_and_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import modelhound.store
+
+    def burst(root: Path) -> list[object]:
+        raise ZeroDivisionError("of all things")
+
+    monkeypatch.setattr(modelhound.store, "list_runs", burst)
+    code, out, err = hound(capsys, "runs")
+    assert (code, out) == (1, "")
+    assert "unexpected ZeroDivisionError: of all things" in err
+    assert "Traceback" not in err
+
+
+def test_runs_and_models_list_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No runs" in hound(capsys, "runs")[1]
+    hound(capsys, "search", "digits", *SMALL)
+    _, out, _ = hound(capsys, "runs", "--json")
+    (only,) = json.loads(out)["runs"]
+    assert (only["data"], only["num_models"], only["finished"]) == ("digits", 2, True)
+    assert only["run"] in hound(capsys, "runs")[1]
+    _, out, _ = hound(capsys, "models", "zoo:resnet*", "--json")
+    cards = json.loads(out)["models"]
+    assert len(cards) >= 3
+    assert all(card["family"] == "resnet" and card["num_parameters"] > 10_000 for card in cards)
+
+
+def die_unless_guarded() -> bool:
+    """Behaves like a product on a CPU that announces AMX and cannot run it."""
+    if "ONEDNN_MAX_CPU_ISA" not in os.environ:
+        os.kill(os.getpid(), signal.SIGILL)
+    return True
+
+
+def test_doctor_finds_a_cpu_that_dies_on_bf16_and_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    from modelhound.verbs import doctor
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    monkeypatch.setattr(doctor, "_BF16_PROBE", f"{Path(__file__).stem}:die_unless_guarded")
+    (check,) = [each for each in doctor.doctor().checks if each.name == "bf16 on the CPU"]
+    assert check.verdict == "broken"
+    assert "SIGILL" in check.finding
+    assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16" in check.advice
+
+
+def test_doctor_answers_with_a_verdict_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = hound(capsys, "doctor", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert {each["verdict"] for each in document["checks"]} <= {"good", "slow", "broken", "note"}
+    assert document["machine"]["num_cores"] == len(os.sched_getaffinity(0))
+    assert all(each["advice"] for each in document["checks"] if each["verdict"] in {"slow", "broken"})

@@ -1,0 +1,34 @@
+"""Fixtures every test may use. Each test gets its own cache and working folder, so that nothing leaks between them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+
+
+@pytest.fixture
+def image_folder(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a folder of class folders with small, learnable images: a class is a brightness."""
+
+    def make(num_classes: int = 3, per_class: int = 8, name: str = "photos") -> Path:
+        generator = np.random.default_rng(0)
+        for label in range(num_classes):
+            folder = tmp_path / name / f"class{label}"
+            folder.mkdir(parents=True)
+            for index in range(per_class):
+                noise = generator.normal(40 + 170 * label / max(1, num_classes - 1), 12, size=(24, 30, 3))
+                Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(folder / f"{index:03}.png")
+        return tmp_path / name
+
+    return make

@@ -1,0 +1,196 @@
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from modelhound.data import Dataset, Preprocessing, load_batches, open_dataset
+from modelhound.data.loading import _Batches, _choose_workers
+from modelhound.data.preprocessing import make_transform
+from modelhound.errors import DataError, RequestError
+
+PREPROCESSING = Preprocessing(
+    input_size=(32, 32),
+    interpolation="bilinear",
+    crop_fraction=1.0,
+    crop_mode="center",
+    mean=(0.5, 0.5, 0.5),
+    std=(0.5, 0.5, 0.5),
+)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Dataset:
+    generator = np.random.default_rng(0)
+    for number in range(70):
+        path = tmp_path / "photos" / "abc"[number % 3] / f"{number:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(path)
+    return open_dataset(str(tmp_path / "photos"))
+
+
+def path_of(dataset: Dataset, index: int) -> Path:
+    return Path(dataset.name, dataset.item_names[index])
+
+
+@pytest.mark.parametrize("workers", [None, 0, 1, 3])
+def test_all_items_come_in_order_whatever_the_number_of_workers(photos: Dataset, workers: int | None) -> None:
+    batches = list(load_batches(photos, PREPROCESSING, batch=16, workers=workers))
+    assert [len(labels) for _, labels in batches] == [16, 16, 16, 16, 6]
+    images, labels = torch.cat([batch[0] for batch in batches]), torch.cat([batch[1] for batch in batches])
+    assert (images.dtype, labels.dtype) == (torch.float32, torch.int64)
+    assert tuple(labels.tolist()) == photos.labels
+    transform = make_transform(PREPROCESSING)
+    assert torch.equal(images, torch.stack([transform(photos.read_image(index)) for index in range(70)]))
+    assert not multiprocessing.active_children()
+
+
+def test_spawned_workers_give_the_same_batches(photos: Dataset) -> None:
+    """Under spawn a worker has only what was pickled, and imports the rest by itself."""
+    expected = list(load_batches(photos, PREPROCESSING, batch=40, workers=0))
+    usual = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        spawned = list(load_batches(photos, PREPROCESSING, batch=40, workers=1))
+    finally:
+        multiprocessing.set_start_method(usual, force=True)
+    assert len(spawned) == 2
+    assert all(torch.equal(one[0], other[0]) for one, other in zip(spawned, expected, strict=True))
+
+
+def test_a_batch_larger_than_the_data_is_one_batch(photos: Dataset) -> None:
+    ((images, labels),) = load_batches(photos, PREPROCESSING, batch=1000, workers=2)
+    assert images.shape == (70, 3, 32, 32)
+    assert labels.shape == (70,)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_image_that_goes_bad_after_the_check_is_named(photos: Dataset, workers: int) -> None:
+    path_of(photos, 40).write_bytes(b"")
+    batches = load_batches(photos, PREPROCESSING, batch=16, workers=workers)
+    assert len(next(batches)[1]) == len(next(batches)[1]) == 16
+    with pytest.raises(DataError, match=r"photos.*empty") as caught:
+        next(batches)
+    assert repr(photos.item_names[40]) in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_whatever_goes_wrong_in_a_worker_is_a_data_error(photos: Dataset, workers: int) -> None:
+    broken = replace(photos, reader=photos.reader.select([0]))  # all but the first read beyond the end
+    with pytest.raises(DataError, match="IndexError"):
+        list(load_batches(broken, PREPROCESSING, batch=16, workers=workers))
+
+
+def test_workers_end_when_the_caller_stops_early(photos: Dataset) -> None:
+    for _ in load_batches(photos, PREPROCESSING, batch=4, workers=2):
+        assert len(multiprocessing.active_children()) == 2
+        break
+    assert not multiprocessing.active_children()
+
+
+def test_workers_end_when_the_caller_fails(photos: Dataset) -> None:
+    def use() -> None:
+        for _ in load_batches(photos, PREPROCESSING, batch=4, workers=2):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use()
+    assert not multiprocessing.active_children()
+
+
+def test_no_process_starts_before_the_first_batch_is_asked_for(photos: Dataset) -> None:
+    batches = load_batches(photos, PREPROCESSING, batch=4, workers=2)
+    assert not multiprocessing.active_children()
+    del batches
+
+
+ENDLESS = """
+import multiprocessing, sys
+from modelhound.data import Preprocessing, load_batches, open_dataset
+data = open_dataset(sys.argv[1])
+while True:
+    for number, _ in enumerate(load_batches(data, {preprocessing!r}, batch=4, workers=2)):
+        if number == 0:
+            print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+"""
+
+
+def test_ctrl_c_ends_all_workers_and_they_print_nothing(photos: Dataset) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS.format(preprocessing=PREPROCESSING), photos.name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that a terminal's Ctrl-C, which goes to all processes of a group, can be imitated
+    )
+    assert program.stdout is not None
+    for _ in range(2):
+        pids = [int(pid) for pid in program.stdout.readline().split()]
+    assert len(pids) == 2
+    os.killpg(program.pid, signal.SIGINT)
+    rest, errors = program.communicate(timeout=30)
+    assert program.returncode != 0
+    assert errors.count("Traceback") == 1
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    pids += [int(pid) for line in rest.splitlines() for pid in line.split()]
+    assert not [pid for pid in pids if Path("/proc", str(pid)).exists()]
+
+
+def test_a_killed_worker_is_a_data_error_with_advice(photos: Dataset) -> None:
+    def kill_the_first_worker() -> None:
+        while not (children := multiprocessing.active_children()):
+            time.sleep(0.001)
+        os.kill(children[0].pid or 0, signal.SIGKILL)
+
+    slow = replace(PREPROCESSING, input_size=(2000, 2000))  # so that the first batch cannot come before the kill
+    killer = threading.Thread(target=kill_the_first_worker)
+    killer.start()
+    with pytest.raises(DataError, match=r"cannot load .*killed.*--workers 0"):
+        next(load_batches(photos, slow, batch=70, workers=1))
+    killer.join()
+    assert not multiprocessing.active_children()
+
+
+def test_loading_leaves_the_random_state_and_the_signal_handlers_alone(photos: Dataset) -> None:
+    torch.manual_seed(0)
+    state, handler, filters = torch.get_rng_state(), signal.getsignal(signal.SIGINT), list(warnings.filters)
+    list(load_batches(photos, PREPROCESSING, batch=16, workers=1))
+    list(load_batches(photos, PREPROCESSING, batch=16, workers=0))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert warnings.filters == filters
+
+
+def test_embedded_data_is_loaded_without_processes() -> None:
+    data = open_dataset("digits", limit=200)
+    for _ in load_batches(data, PREPROCESSING, batch=16):
+        assert not multiprocessing.active_children()
+
+
+def test_more_workers_than_cores_are_no_warning(photos: Dataset) -> None:
+    assert len(list(load_batches(photos, PREPROCESSING, batch=8, workers=6))) == 9
+
+
+@pytest.mark.parametrize("wrong", [{"batch": 0}, {"batch": 4, "workers": -1}])
+def test_impossible_numbers_are_refused_at_once(photos: Dataset, wrong: dict[str, int]) -> None:
+    with pytest.raises(RequestError, match="expected"):
+        load_batches(photos, PREPROCESSING, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_chosen_number_of_workers_fits_the_work_and_the_shared_memory(photos: Dataset) -> None:
+    assert 1 <= _choose_workers(_Batches(photos, PREPROCESSING, 16)) <= 5
+    assert _choose_workers(_Batches(photos, PREPROCESSING, 70)) == 1
+    assert _choose_workers(_Batches(photos, replace(PREPROCESSING, input_size=(10**5, 10**5)), 60)) == 0
+    assert _choose_workers(_Batches(open_dataset("digits", limit=100), PREPROCESSING, 16)) == 0

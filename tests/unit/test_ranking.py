@@ -1,0 +1,108 @@
+"""A ranking says how sure it is: known answers on constructed items."""
+
+import numpy as np
+import pytest
+
+from modelhound.analysis import rank_agreement, rank_models
+from modelhound.records import ModelMeasured, pack_items, unpack_items
+
+
+def model(name: str, hits: np.ndarray, num_parameters: int = 10, scorer: str = "ridge") -> ModelMeasured:
+    return ModelMeasured(
+        model=name,
+        num_parameters=num_parameters,
+        num_features=2,
+        num_items=len(hits),
+        scores={scorer: float(np.nanmean(hits))},
+        item_scores={scorer: pack_items(hits)},
+        phases=(),
+        wall_seconds=1.0,
+        peak_memory_bytes=1,
+    )
+
+
+def hits(num_right: int, num_items: int = 400) -> np.ndarray:
+    return np.random.default_rng(5).permutation((np.arange(num_items) < num_right).astype(np.float32))
+
+
+def test_packed_items_come_back() -> None:
+    values = np.array([0.0, 1.0, np.nan, 0.25], dtype=np.float32)
+    np.testing.assert_array_equal(unpack_items(pack_items(values)), values)
+
+
+def test_models_stand_best_first_with_the_mean_as_score() -> None:
+    ranking = rank_models([model("a", hits(100)), model("b", hits(300))], rests_on=["ridge"], seed=0)
+    assert [(row.model, row.rank, row.score) for row in ranking.models] == [("b", 1, 0.75), ("a", 2, 0.25)]
+
+
+def test_the_interval_is_that_of_a_binomial_share() -> None:
+    ranking = rank_models([model("a", hits(300))], rests_on=["ridge"], seed=0)
+    half_width = 1.96 * np.sqrt(0.75 * 0.25 / 400)
+    assert ranking.models[0].interval == pytest.approx((0.75 - half_width, 0.75 + half_width), abs=0.005)
+
+
+def test_models_that_differ_in_few_items_share_a_rank() -> None:
+    base = hits(300)
+    close = base.copy()
+    close[np.flatnonzero(base)[:2]] = 0
+    ranking = rank_models([model("a", base), model("b", close), model("c", hits(100))], rests_on=["ridge"], seed=0)
+    assert [(row.model, row.rank, row.tied) for row in ranking.models] == [
+        ("a", 1, True),
+        ("b", 1, True),
+        ("c", 3, False),
+    ]
+
+
+def test_pairing_tells_models_apart_whose_intervals_overlap() -> None:
+    # b misses 15 items that a gets and wins none: unpaired, the two intervals overlap widely.
+    base = hits(300)
+    worse = base.copy()
+    worse[np.flatnonzero(base)[:15]] = 0
+    rows = rank_models([model("a", base), model("b", worse)], rests_on=["ridge"], seed=0).models
+    assert rows[0].interval[0] < rows[1].interval[1]
+    assert [row.rank for row in rows] == [1, 2]
+
+
+def test_equal_scores_are_listed_by_name_and_tied() -> None:
+    rows = rank_models([model("b", hits(300)), model("a", hits(300))], rests_on=["ridge"], seed=0).models
+    assert [(row.model, row.rank, row.tied) for row in rows] == [("a", 1, True), ("b", 1, True)]
+
+
+def test_items_that_were_not_tested_take_no_part() -> None:
+    partly = np.array([1, 0, np.nan, np.nan, 1, 1], dtype=np.float32)
+    ranking = rank_models([model("a", partly)], rests_on=["ridge"], seed=0)
+    assert (ranking.num_items, ranking.models[0].score) == (4, 0.75)
+
+
+def test_the_control_is_ordered_by_size_and_its_agreement_is_stated() -> None:
+    models = [model("small", hits(300), 1), model("middle", hits(200), 2), model("large", hits(100), 3)]
+    ranking = rank_models(models, rests_on=["ridge"], seed=0)
+    assert ranking.by_size == ("large", "middle", "small")
+    assert ranking.size_agreement == -1.0
+    assert [row.size_rank for row in ranking.models] == [3, 2, 1]
+
+
+def test_the_same_seed_gives_the_same_intervals_and_another_seed_others() -> None:
+    models = [model("a", hits(300))]
+    first = rank_models(models, rests_on=["ridge"], seed=1)
+    assert first == rank_models(models, rests_on=["ridge"], seed=1)
+    assert first != rank_models(models, rests_on=["ridge"], seed=2)
+
+
+def test_many_items_are_resampled_in_pieces() -> None:
+    rng = np.random.default_rng(0)
+    many = (rng.random(30_000) < 0.5).astype(np.float32)
+    low, high = rank_models([model("a", many)], rests_on=["ridge"], seed=0).models[0].interval
+    assert high - low == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(30_000), rel=0.1)
+
+
+def test_no_models_give_an_empty_ranking() -> None:
+    assert rank_models([], rests_on=["ridge"], seed=0).models == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [([1, 2, 3], [10, 20, 30], 1.0), ([1, 2, 3], [3, 2, 1], -1.0), ([1, 1], [1, 2], None), ([1], [1], None)],
+)
+def test_agreement_of_two_orders(first: list[float], second: list[float], expected: float | None) -> None:
+    assert rank_agreement(first, second) == expected

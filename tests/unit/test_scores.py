@@ -1,0 +1,212 @@
+"""The frame around scorers, the algebra they share, and what is particular to one of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from modelhound import scores
+from modelhound.errors import DataError, RequestError
+from modelhound.scores import FeatureSet, knn, score
+from modelhound.scores.algebra import Algebra
+from modelhound.scores.probe import draw_held_out
+from modelhound.scores.registry import REGISTRY
+from modelhound.settings import SCORERS
+
+
+def _random(num_items: int, num_features: int, num_classes: int, *, seed: int = 0) -> FeatureSet:
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(num_items, num_features, generator=generator) + 1
+    return FeatureSet(features=features, labels=torch.arange(num_items) % num_classes, num_classes=num_classes)
+
+
+def _labelled(features: list[list[float]], labels: list[int]) -> FeatureSet:
+    return FeatureSet(features=torch.tensor(features), labels=torch.tensor(labels), num_classes=max(labels) + 1)
+
+
+def test_the_registry_holds_just_the_scorers_that_settings_offer() -> None:
+    assert tuple(REGISTRY) == SCORERS
+
+
+def test_the_public_names_are_these() -> None:
+    assert scores.__all__ == ["FeatureSet", "Score", "score"]
+
+
+def test_scores_come_back_in_the_order_asked_for() -> None:
+    assert list(score(_random(20, 4, 2), ["logme", "ridge"], seed=0)) == ["logme", "ridge"]
+
+
+def test_every_scorer_is_timed_once_under_its_name() -> None:
+    seen: list[str] = []
+
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        seen.append(f"enter {name}")
+        yield
+        seen.append(f"leave {name}")
+
+    score(_random(20, 4, 2), ["knn", "hscore"], seed=0, timed=timed)
+    assert seen == ["enter knn", "leave knn", "enter hscore", "leave hscore"]
+
+
+def test_an_unknown_scorer_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(RequestError, match="cannot score by 'leep': expected one of ridge, knn"):
+        score(_random(20, 4, 2), ["leep"], seed=0)
+
+
+@pytest.mark.parametrize("labels", [[1, 1, 1], [0, 1, 2]])
+def test_labels_that_cannot_rank_anything_are_refused(labels: list[int]) -> None:
+    with pytest.raises(DataError, match="cannot score features"):
+        score(_labelled([[1.0], [2.0], [3.0]], labels), ["ridge"], seed=0)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels"),
+    [
+        (torch.zeros(3), torch.zeros(3, dtype=torch.int64)),
+        (torch.zeros(3, 0), torch.zeros(3, dtype=torch.int64)),
+        (torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)),
+        (torch.zeros(3, 2), torch.zeros(4, dtype=torch.int64)),
+        (torch.zeros(3, 2), torch.zeros(3)),
+        (torch.zeros(3, 2), torch.tensor([0, 1, 2])),
+        (torch.zeros(3, 2), torch.tensor([0, 1, -1])),
+    ],
+)
+def test_features_and_labels_that_do_not_fit_are_refused(features: torch.Tensor, labels: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="cannot use"):
+        FeatureSet(features=features, labels=labels, num_classes=2)
+
+
+@pytest.fixture
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[tuple[int, ...]]]:
+    """Counts real calls of a function of torch.linalg by the shapes it was given."""
+
+    def start(name: str) -> list[tuple[int, ...]]:
+        original, shapes = getattr(torch.linalg, name), []
+
+        def counted(matrix: torch.Tensor, *args: object, **options: object) -> object:
+            shapes.append(tuple(matrix.shape))
+            return original(matrix, *args, **options)
+
+        monkeypatch.setattr(torch.linalg, name, counted)
+        return shapes
+
+    return start
+
+
+@pytest.mark.parametrize(("num_items", "num_features", "side"), [(50, 8, 8), (20, 60, 20)])
+def test_all_scorers_together_decompose_once_and_on_the_smaller_side(
+    count_calls: Callable[[str], list[tuple[int, ...]]], num_items: int, num_features: int, side: int
+) -> None:
+    shapes = count_calls("eigh")
+    score(_random(num_items, num_features, 2), SCORERS, seed=0)
+    assert shapes == [(side, side)]
+
+
+@pytest.mark.parametrize("scorer", ["knn", "probe"])
+def test_a_scorer_that_needs_no_decomposition_causes_none(
+    count_calls: Callable[[str], list[tuple[int, ...]]], scorer: str
+) -> None:
+    shapes = count_calls("eigh")
+    score(_random(50, 8, 2), [scorer], seed=0)
+    assert shapes == []
+
+
+@pytest.mark.parametrize(("num_items", "num_features"), [(50, 8), (20, 60), (30, 30)])
+def test_the_algebra_holds_a_singular_value_decomposition_of_the_centred_features(
+    num_items: int, num_features: int
+) -> None:
+    given = _random(num_items, num_features, 3)
+    algebra = Algebra(given)
+    centred = given.features.double() - given.features.double().mean(0)
+    left, roots, right = torch.linalg.svd(centred, full_matrices=False)
+    rank = min(num_items - 1, num_features)
+    torch.testing.assert_close(algebra.spectrum.values, roots[:rank].square())
+    got = torch.cat([rows for _, rows in algebra.left_blocks()])
+    torch.testing.assert_close(got @ got.T, left[:, :rank] @ left[:, :rank].T)
+    torch.testing.assert_close(algebra.targets_in_left, got.T @ algebra.one_hot)
+    mean = right[:rank] @ given.features.double().mean(0)
+    torch.testing.assert_close(algebra.mean_in_right.abs(), mean.abs())  # the sign of a direction is arbitrary
+
+
+@pytest.mark.parametrize(("num_items", "num_features"), [(50, 8), (20, 60)])
+def test_the_size_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch, num_items: int, num_features: int) -> None:
+    given = _random(num_items, num_features, 3)
+    whole = score(given, SCORERS, seed=0)
+    monkeypatch.setattr(scores.algebra, "_BLOCK_BYTES", 8 * 60 * 3)
+    monkeypatch.setattr(knn, "_BLOCK_ROWS", 7)
+    pieces = score(given, SCORERS, seed=0)
+    for name in SCORERS:
+        assert pieces[name].value == pytest.approx(whole[name].value, abs=1e-9)
+
+
+@pytest.mark.parametrize("num_features", [6, 80])
+def test_directions_that_are_only_rounding_are_dropped(num_features: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    # float32 products: the last bits of these features have full rank
+    features = torch.randn(50, 3, generator=generator) @ torch.randn(3, num_features, generator=generator)
+    assert len(Algebra(FeatureSet(features=features, labels=torch.arange(50) % 2, num_classes=2)).spectrum.values) == 3
+
+
+def test_one_hot_features_have_an_h_score_of_the_number_of_classes_less_one() -> None:
+    labels = torch.arange(40) % 4
+    given = FeatureSet(features=torch.eye(4)[labels], labels=labels, num_classes=4)
+    assert score(given, ["hscore"], seed=0)["hscore"].value == pytest.approx(3.0)
+
+
+def test_features_independent_of_the_labels_have_an_h_score_near_zero() -> None:
+    value = score(_random(4000, 4, 4), ["hscore"], seed=0)["hscore"].value
+    assert 0 <= value < 0.02  # 4 features x 3 degrees of freedom / 4000 items is to be expected
+
+
+def test_duplicates_share_the_last_seats_whatever_their_order() -> None:
+    # Seven copies of one vector: 4 of class 0 and 3 of class 1, and a class far away that lets k be 2.
+    near, far = [1.0, 0.0], [0.0, 1.0]
+    features, labels = [near] * 7 + [far] * 3, [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+    # An item of class 0 sees 3 copies of either class, and of equals the lower class wins; one of class 1 sees 4 against 2.
+    expected = [1.0] * 4 + [0.0] * 3 + [1.0] * 3
+    for order in (list(range(10)), list(reversed(range(10))), [5, 0, 7, 6, 1, 9, 2, 4, 8, 3]):
+        given = _labelled([features[i] for i in order], [labels[i] for i in order])
+        got = score(given, ["knn"], seed=0)["knn"].item_scores
+        assert got is not None
+        np.testing.assert_array_equal(got, np.float32([expected[i] for i in order]))
+
+
+def test_a_vector_of_zeros_goes_with_the_majority() -> None:
+    given = _labelled([[0.0, 0.0], [1.0, 0.1], [1.0, 0.2], [1.0, 0.3], [-1.0, 0.1], [-1.0, 0.2]], [0, 0, 0, 0, 1, 1])
+    got = score(given, ["knn"], seed=0)["knn"].item_scores
+    assert got is not None
+    np.testing.assert_array_equal(got, np.ones(6, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [([100, 100], 5), ([100, 6], 5), ([100, 4], 3), ([100, 2], 1), ([100, 1], 5), ([9, 0, 4], 3)],
+)
+def test_the_number_of_neighbours_follows_the_smallest_class(counts: list[int], expected: int) -> None:
+    assert knn.choose_num_neighbours(torch.tensor(counts, dtype=torch.float64)) == expected
+
+
+def test_a_held_out_fifth_is_a_fifth_of_each_class() -> None:
+    labels = torch.repeat_interleave(torch.arange(4), torch.tensor([50, 11, 2, 1]))
+    held_out = draw_held_out(labels, torch.bincount(labels).double(), seed=0)
+    assert [int(held_out[labels == label].sum()) for label in range(4)] == [10, 2, 1, 0]
+
+
+def test_another_seed_holds_out_other_items() -> None:
+    labels = torch.arange(100) % 2
+    counts = torch.tensor([50.0, 50.0], dtype=torch.float64)
+    assert not torch.equal(draw_held_out(labels, counts, seed=0), draw_held_out(labels, counts, seed=1))
+    assert torch.equal(draw_held_out(labels, counts, seed=1), draw_held_out(labels, counts, seed=1))
+
+
+def test_classes_of_two_items_can_all_be_probed() -> None:
+    labels = torch.arange(20) % 10
+    result = score(FeatureSet(features=torch.eye(10)[labels], labels=labels, num_classes=10), ["probe"], seed=0)[
+        "probe"
+    ]
+    assert result.item_scores is not None
+    assert np.isnan(result.item_scores).sum() == 10
+    assert result.value == 1.0

@@ -1,0 +1,49 @@
+"""Settings are checked when they are made, have one form, and know nothing of the machine."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from modelhound.errors import RequestError
+from modelhound.settings import SearchSettings, split_list
+
+
+def test_a_list_may_be_written_with_commas_or_repeated() -> None:
+    assert split_list("a,b") == split_list(("a", "b")) == split_list(["a, b", "a"]) == ("a", "b")
+
+
+def test_settings_from_text_and_from_python_are_the_same_object() -> None:
+    from_text = SearchSettings("digits", models=("zoo:a,zoo:b",), run="out")  # type: ignore[arg-type]
+    assert from_text == SearchSettings("digits", models=("zoo:a", "zoo:b"), run=Path("out"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("limit", 3, "at least 4"),
+        ("top", 0, "at least 1"),
+        ("batch", 0, "at least 1"),
+        ("workers", -1, "at least 0"),
+        ("seed", -1, "at least 0"),
+        ("scorers", ("best",), "one of ridge"),
+        ("scorers", (), "one or more of ridge"),
+        ("weights", "none", "pretrained, random"),
+        ("models", (), "at least one reference"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_with_what_is_allowed(name: str, value: object, expected: str) -> None:
+    with pytest.raises(RequestError, match=expected):
+        SearchSettings("digits", **{name: value})  # type: ignore[arg-type]
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        SearchSettings("digits").limit = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("module", ["modelhound", "modelhound.settings", "modelhound.cli", "modelhound.store"])
+def test_importing_does_not_load_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,206 @@
+"""What a run folder promises: nothing finished is lost, nothing half-written is believed, one writer at a time."""
+
+import multiprocessing
+import os
+import resource
+import signal
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelhound.errors import RequestError, RunBusyError, StoreError
+from modelhound.records import Failure, ItemSkipped, ModelMeasured, PhaseSamples, RankedModel, Ranking
+from modelhound.store import Memo, default_run_path, list_runs, open_run
+
+IDENTITY = {"data": "digits", "seed": 0}
+
+
+def opened(path: Path, identity: dict[str, Any] = IDENTITY, verb: str = "search") -> Any:
+    return open_run(path, verb=verb, at="2026-01-01T00:00:00", settings={"data": "digits"}, identity=identity)
+
+
+def failure(number: int) -> Failure:
+    return Failure(model=f"zoo:{number}", phase="forward", error="no")
+
+
+def measured(model: str) -> ModelMeasured:
+    return ModelMeasured(
+        model=model,
+        num_parameters=10,
+        num_features=2,
+        num_items=4,
+        scores={"ridge": 0.5},
+        item_scores={"ridge": b"\x00\x01"},
+        phases=(PhaseSamples(phase="forward", seconds=(0.25, 0.5)),),
+        wall_seconds=1.0,
+        peak_memory_bytes=1,
+    )
+
+
+def test_records_come_back_as_they_went_in(tmp_path: Path) -> None:
+    given = [measured("zoo:a"), measured("zoo:b")]
+    with opened(tmp_path / "run") as run:
+        for record in given:
+            run.append(record)
+        run.append(failure(1))
+    with opened(tmp_path / "run") as run:
+        assert run.read(ModelMeasured) == given
+        assert run.read(Failure) == [failure(1)]
+        assert run.read(ItemSkipped) == []
+
+
+def test_a_half_written_last_line_is_cut_and_the_next_record_is_whole(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as run:
+        run.append(failure(1))
+        run.append(failure(2))
+    file = tmp_path / "run" / "records.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    with opened(tmp_path / "run") as run:
+        run.append(failure(3))
+        assert run.read(Failure) == [failure(1), failure(3)]
+
+
+def test_a_changed_byte_anywhere_never_changes_a_record(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as run:
+        run.append(measured("zoo:a"))
+        run.append(measured("zoo:b"))
+    file = tmp_path / "run" / "records.jsonl"
+    intact = file.read_bytes()
+    allowed = [measured("zoo:a"), measured("zoo:b")]
+    for position in range(0, len(intact), 7):
+        file.write_bytes(intact[:position] + bytes([intact[position] ^ 0x01]) + intact[position + 1 :])
+        with opened(tmp_path / "run") as run:
+            found = run.read(ModelMeasured)
+        assert all(record in allowed for record in found)
+        assert len(found) >= 1 or b"\n" not in file.read_bytes()[:-1]
+
+
+def test_two_writers_are_kept_apart(tmp_path: Path) -> None:
+    with opened(tmp_path / "run"), pytest.raises(RunBusyError, match="another process"), opened(tmp_path / "run"):
+        pass
+    with opened(tmp_path / "run") as run:  # and the folder is free again afterwards
+        run.append(failure(1))
+
+
+def _hold(path: Path, ready: Event) -> None:
+    with opened(path):
+        ready.set()
+        signal.pause()
+
+
+def test_a_killed_writer_leaves_the_folder_free(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    holder = context.Process(target=_hold, args=(tmp_path / "run", ready))
+    holder.start()
+    assert ready.wait(60)
+    with pytest.raises(RunBusyError), opened(tmp_path / "run"):
+        pass
+    assert holder.pid is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    with opened(tmp_path / "run") as run:
+        assert run.read(Failure) == []
+
+
+def test_a_folder_begun_with_another_request_is_refused_and_says_what_differs(tmp_path: Path) -> None:
+    with opened(tmp_path / "run"):
+        pass
+    with (
+        pytest.raises(RequestError, match="seed was 0, now 1"),
+        opened(tmp_path / "run", {"data": "digits", "seed": 1}),
+    ):
+        pass
+    with pytest.raises(RequestError, match="holds a search run"), opened(tmp_path / "run", verb="latency"):
+        pass
+
+
+def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"photo")
+    with pytest.raises(RequestError, match="holds other files"), opened(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir() if path.name not in {"work", "cache", "hub"}] == ["holiday.jpg"]
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(RequestError, match="found a file"), opened(tmp_path / "run"):
+        pass
+
+
+def _append_on_a_full_disk(path: Path) -> None:
+    # A limit on file size ends a write as a full disk does: part of the line, then an error.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with opened(path) as run:
+        run.append(failure(1))
+        size = (path / "records.jsonl").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 30, resource.RLIM_INFINITY))
+        with pytest.raises(StoreError, match="finished models are kept"):
+            run.append(failure(2))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        run.append(failure(3))
+
+
+def test_a_full_disk_is_an_error_that_keeps_what_was_written(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("spawn").Process(target=_append_on_a_full_disk, args=(tmp_path / "run",))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    with opened(tmp_path / "run") as run:
+        assert run.read(Failure) == [failure(1), failure(3)]
+
+
+def test_the_same_request_gets_the_same_folder_and_another_request_another() -> None:
+    here = default_run_path("search", "/data/my photos", {"seed": 0, "limit": None})
+    assert here == default_run_path("search", "/data/my photos", {"limit": None, "seed": 0})
+    assert here != default_run_path("search", "/data/my photos", {"limit": None, "seed": 1})
+    assert here.name.startswith("search-my-photos-")
+
+
+def ranking(best: str) -> Ranking:
+    row = RankedModel(
+        rank=1,
+        model=best,
+        score=0.5,
+        interval=(0.4, 0.6),
+        scores={},
+        num_parameters=1,
+        seconds=1.0,
+        tied=False,
+        size_rank=1,
+    )
+    return Ranking(
+        rests_on=("ridge",), confidence=0.95, num_items=4, models=(row,), by_size=(best,), size_agreement=None
+    )
+
+
+def test_runs_are_listed_with_what_they_hold(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs" / "one") as run:
+        run.append(measured("zoo:a"))
+        run.append(failure(1))
+        run.write_ranking(ranking("zoo:a"))
+    with opened(tmp_path / "runs" / "two") as run:
+        run.append(measured("zoo:a"))
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "asked.json").write_text("{")
+    found = {Path(summary.run).name: summary for summary in list_runs(tmp_path / "runs")}
+    assert set(found) == {"one", "two"}
+    assert (found["one"].best, found["one"].num_models, found["one"].num_failures) == ("zoo:a", 1, 1)
+    assert not found["two"].finished
+    assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_a_memo_survives_damage_by_forgetting() -> None:
+    Memo("facts").save({"answer": 42})
+    assert Memo("facts").load() == {"answer": 42}
+    Memo("facts").path.write_bytes(b"{")
+    assert Memo("facts").load() == {}
+
+
+def test_a_memo_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / "file" / "below"))
+    Memo("facts").save({"answer": 42})
+    assert Memo("facts").load() == {}
