@@ -4,15 +4,13 @@ In:  Fashion-MNIST's training files (--fashion); everything else is drawn by tas
 Out: --out/NAME.safetensors, whose metadata say how to build and feed the network and how well it learnt its task
 Nothing here knows the targets that networks will be ranked on, and nothing here looks at them.
 
-    PYTHONPATH=src python3 zoo/train.py --fashion FOLDER --out src/modelhound/models/weights --device cuda
-    PYTHONPATH=src python3 zoo/train.py --out src/modelhound/models/weights --table
+    python zoo/train.py --fashion FOLDER --out src/modelhound/models/weights --device cuda
+    python zoo/train.py --out src/modelhound/models/weights --table
 """
 
 import argparse
-import importlib.util
 import json
 import multiprocessing
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable
@@ -21,7 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 
 import numpy as np
 import torch
@@ -30,6 +27,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from modelhound.models.zoo_architectures import ZOO_ARCHITECTURES, build_zoo_network
 from recipes import RECIPES, Recipe
 from tasks import Task, make_task
 
@@ -162,14 +160,13 @@ def load_task(job: Job, name: str) -> Task:
 def train_recipe(job: Job, recipe: Recipe) -> str:
     """Train one network and write its file."""
     started = time.perf_counter()
-    architectures = _architectures()
     if job.quick:
         torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take longer than the work
     seed = zlib.crc32(f"{job.seed}/{recipe.name}".encode())  # the same weights in whatever order networks are trained
     torch.manual_seed(seed)
     task = load_task(job, recipe.task)
-    side = architectures.ZOO_ARCHITECTURES[recipe.architecture].input_size
-    network: nn.Module = architectures.build_zoo_network(recipe.architecture, len(task.class_names))
+    side = ZOO_ARCHITECTURES[recipe.architecture].input_size
+    network: nn.Module = build_zoo_network(recipe.architecture, len(task.class_names))
     if recipe.parent:
         _inherit(network, job.out / f"{recipe.parent}.safetensors")
         freeze(network, recipe.frozen)
@@ -202,22 +199,6 @@ def train_recipe(job: Job, recipe: Recipe) -> str:
     _write(job.out, recipe, network, facts)
     seconds = time.perf_counter() - started
     return f"{recipe.name}: {accuracy:.1%} of {task.num_held_out} held-out images right, {seconds:.0f} s"
-
-
-def _architectures() -> ModuleType:
-    """modelhound's own builders. By path, because `modelhound.models` as a whole wants packages training can do without."""
-    name = "modelhound.models.zoo_architectures"
-    if name not in sys.modules:
-        package = importlib.util.find_spec("modelhound")
-        if package is None or package.origin is None:
-            raise SystemExit("cannot import modelhound: expected it installed, or PYTHONPATH=src")
-        path = Path(package.origin).parent / "models" / "zoo_architectures.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 def _inherit(network: nn.Module, parent: Path) -> None:

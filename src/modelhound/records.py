@@ -7,6 +7,7 @@ Nothing here knows how a number was measured or where it will be kept. Times are
 
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -158,4 +159,10 @@ def silent(progress: Progress) -> None:
 
 def to_plain(value: object) -> Any:
     """The dicts, lists, strings and numbers that JSON holds, of any record or settings."""
-    return msgspec.to_builtins(value)
+    return msgspec.to_builtins(value, enc_hook=_path_as_text)
+
+
+def _path_as_text(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"cannot write {type(value).__name__} as JSON")

@@ -212,22 +212,6 @@ def test_a_run_in_which_every_model_fails_exits_with_1(capsys: pytest.CaptureFix
     assert len(json.loads(out)["failures"]) == len(SOURCES["zoo"].names())
 
 
-def test_a_timm_model_whose_weights_cannot_be_fetched_fails_alone_and_random_weights_are_a_choice(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
-    request = ["search", "digits", "--models", "timm:test_vit,zoo:mobilenet-rotation", "--limit", "20", "--json"]
-    code, out, _ = hound(capsys, *request)
-    document = json.loads(out)
-    assert code == 0
-    assert [(each["model"], each["phase"]) for each in document["failures"]] == [("timm:test_vit", "read weights")]
-    assert "--weights random" in document["failures"][0]["error"]
-    code, out, _ = hound(capsys, *request, "--weights", "random")
-    document = json.loads(out)
-    assert (code, document["failures"]) == (0, [])
-    assert {row["model"] for row in document["ranking"]} == {"timm:test_vit", "zoo:mobilenet-rotation"}
-
-
 def test_ctrl_c_exits_with_130_without_a_traceback_and_the_next_start_goes_on(tmp_path: Path) -> None:
     command = [
         sys.executable,

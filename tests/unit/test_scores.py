@@ -150,6 +150,23 @@ def test_directions_that_are_only_rounding_are_dropped(num_features: int) -> Non
     assert len(Algebra(FeatureSet(features=features, labels=torch.arange(50) % 2, num_classes=2)).spectrum.values) == 3
 
 
+@pytest.mark.parametrize("num_features", [6, 80])
+def test_noise_of_a_network_s_own_precision_is_no_direction(num_features: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(50, 3, generator=generator) @ torch.randn(3, num_features, generator=generator)
+    features += 1e-6 * torch.randn(50, num_features, generator=generator)
+    assert len(Algebra(FeatureSet(features=features, labels=torch.arange(50) % 2, num_classes=2)).spectrum.values) == 3
+
+
+@pytest.mark.parametrize("num_features", [6, 80])
+def test_features_that_vary_in_their_last_bit_only_count_as_constant(num_features: int) -> None:
+    flips = torch.randint(2, (50, num_features), generator=torch.Generator().manual_seed(0))
+    features = torch.where(flips == 1, torch.tensor(3.3), torch.nextafter(torch.tensor(3.3), torch.tensor(4.0)))
+    given = FeatureSet(features=features, labels=torch.arange(50) % 2, num_classes=2)
+    assert len(Algebra(given).spectrum.values) == 0
+    assert score(given, ["hscore"], seed=0)["hscore"].value == 0.0
+
+
 def test_one_hot_features_have_an_h_score_of_the_number_of_classes_less_one() -> None:
     labels = torch.arange(40) % 4
     given = FeatureSet(features=torch.eye(4)[labels], labels=labels, num_classes=4)

@@ -1,0 +1,206 @@
+"""What every model source promises, and what each of them promises besides."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from hub import serve_hub
+from modelhound.compat import import_timm
+from modelhound.errors import ModelError, UnknownModelError
+from modelhound.models import SOURCES, ModelRef, describe_models, find_models
+from modelhound.models.zoo import ZooSource
+
+EXAMPLES = [
+    "zoo:resnet-glyphs",
+    "zoo:vit-rotation",
+    "zoo:mobilenet-shapes",
+    "zoo:convnext-textures",
+    "zoo:mixer-shapes",
+    "zoo:resmlp-rotation",
+    "zoo:efficientnet_lite0",
+    "timm:test_vit",
+    "timm:test_resnet",
+    "timm:test_convnext",
+]
+"""One of every family, so that each way of building is gone through."""
+
+
+def random_images(size: tuple[int, int], count: int = 2) -> torch.Tensor:
+    return torch.rand(count, 3, *size, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("reference", EXAMPLES)
+def test_a_card_tells_what_building_would_show(reference: str) -> None:
+    (model,) = find_models([reference])
+    (card,) = describe_models([model])
+    network = SOURCES[model.source].build(model.name, None)
+    assert card.model == reference
+    assert card.num_parameters == network.num_parameters
+    assert card.input_size == network.preprocessing.input_size
+
+
+@pytest.mark.parametrize("reference", EXAMPLES)
+def test_features_are_one_vector_per_item_whatever_the_batch(reference: str) -> None:
+    (model,) = find_models([reference])
+    network = SOURCES[model.source].build(model.name, None)
+    images = random_images(network.preprocessing.input_size)
+    with torch.inference_mode():
+        both = network.extract(images)
+        single = network.extract(images[:1])
+    assert both.shape[0] == 2
+    assert both.ndim == 2
+    torch.testing.assert_close(both[:1], single, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("source", list(SOURCES))
+def test_names_are_unique_and_can_all_be_asked_for(source: str) -> None:
+    names = SOURCES[source].names()
+    assert len(set(names)) == len(names) >= 12
+    assert all(SOURCES[source].has(name) for name in names)
+    assert not SOURCES[source].has("no such model")
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES["zoo"].names()))
+def test_zoo_weights_are_the_ones_the_card_speaks_of(name: str) -> None:
+    source = SOURCES["zoo"]
+    weights = source.read_weights(name)
+    network = source.build(name, weights)
+    state = network.module.state_dict()
+    assert set(state) == set(weights)
+    assert all(torch.equal(state[key], tensor) for key, tensor in weights.items())
+    assert not network.module.training
+
+
+def test_the_zoo_is_small_and_of_several_families() -> None:
+    folder = ZooSource()._folder
+    assert sum(file.stat().st_size for file in folder.glob("*.safetensors")) < 8_000_000
+    embedded = [card for card in describe_models(find_models(["zoo:*"])) if card.family != "efficientnet"]
+    assert len(embedded) >= 12
+    assert {"resnet", "mobilenet", "vit", "convnext", "mixer"} <= {card.family for card in embedded}
+
+
+@pytest.mark.parametrize(
+    ("parent", "sibling", "trunk"),
+    [
+        ("resnet-shapes", "resnet-shapes-glyphs", ("conv1", "bn1", "layer1", "layer2", "layer3")),
+        ("vit-glyphs", "vit-glyphs-garments_a", ("patch_embed", "blocks.0", "blocks.1", "blocks.2")),
+    ],
+)
+def test_siblings_share_their_trunk_bit_for_bit(parent: str, sibling: str, trunk: tuple[str, ...]) -> None:
+    first, second = (SOURCES["zoo"].read_weights(name) for name in (parent, sibling))
+    shared = [key for key in first if key.startswith(tuple(f"{part}." for part in trunk))]
+    assert len(shared) > 10
+    assert all(torch.equal(first[key], second[key]) for key in shared)
+    assert any(not torch.equal(first[key], second[key]) for key in first if first[key].shape == second[key].shape)
+
+
+def test_efficientnet_lite_recognises_what_imagenet_taught_it() -> None:
+    """The tensors stand in the right places only if predictions make sense: a photo-like texture is no random guess."""
+    source = SOURCES["zoo"]
+    trained = source.build("efficientnet_lite0", source.read_weights("efficientnet_lite0"))
+    untrained = source.build("efficientnet_lite0", None)
+    images = random_images(trained.preprocessing.input_size) * 2 - 1
+    with torch.inference_mode():
+        certainty = [network.module(images).softmax(1).amax(1).mean().item() for network in (trained, untrained)]
+    assert certainty[0] > 5 * certainty[1]
+    assert trained.preprocessing.mean == (0.498,) * 3
+
+
+def test_globs_keep_the_order_asked_for_and_name_each_model_once() -> None:
+    found = find_models(["zoo:vit-rotation", "zoo:vit*"])
+    assert found[0] == ModelRef("zoo", "vit-rotation")
+    assert len(set(found)) == len(found) == 4
+
+
+@pytest.mark.parametrize("pattern", ["", "zoo:", "zoo:x*", "hub:resnet", "zoo:RESNET-GLYPHS"])
+def test_what_means_no_model_is_an_error(pattern: str) -> None:
+    with pytest.raises(UnknownModelError, match="cannot find model"):
+        find_models([pattern])
+
+
+def test_timm_knows_tagged_names() -> None:
+    (model,) = find_models(["timm:resnet18.a1_in1k"])
+    assert describe_models([model])[0].num_parameters == 11_689_512
+
+
+def test_listing_timm_again_does_not_import_it(tmp_path: Path) -> None:
+    describe_models(find_models(["timm:test_resnet"]))
+    SOURCES["timm"].has("resnet18.a1_in1k")
+    code = (
+        "import sys; from modelhound.models import *; describe_models(find_models(['timm:test_resnet'])); "
+        "sys.exit('timm' in sys.modules)"
+    )
+    # The first process remembers, in the cache folder that this test has to itself.
+    for expected in (1, 0):
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == expected
+
+
+def test_weights_cut_off_on_disk_are_refused(tmp_path: Path) -> None:
+    original = ZooSource()._folder / "resnet-glyphs.safetensors"
+    (tmp_path / original.name).write_bytes(original.read_bytes()[:5000])
+    with pytest.raises(ModelError, match="damaged"):
+        ZooSource(tmp_path).read_weights("resnet-glyphs")
+
+
+def hub_search(endpoint: str, tmp_path: Path, *options: str) -> dict[str, Any]:
+    """A search in its own process, since the hub's client reads its settings when it is imported."""
+    command = [sys.executable, "-m", "modelhound", "search", "digits", "--limit", "20", "--json", *options]
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(tmp_path / "hub-cache"),
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return {**document, "code": done.returncode}
+
+
+@pytest.fixture
+def hub_files(tmp_path: Path) -> Path:
+    """A repository with weights that differ from what timm would draw."""
+    torch.manual_seed(7)
+    module = import_timm().create_model("test_resnet")
+    folder = tmp_path / "hub-files" / "timm" / "test_resnet.r160_in1k"
+    folder.mkdir(parents=True)
+    save_file(module.state_dict(), folder / "model.safetensors")
+    return tmp_path / "hub-files"
+
+
+def test_timm_weights_come_from_the_hub_and_then_from_its_cache(hub_files: Path, tmp_path: Path) -> None:
+    options = ["--models", "timm:test_resnet"]
+    with serve_hub(hub_files) as endpoint:
+        fetched = hub_search(endpoint, tmp_path, *options, "--run", "fetched")
+    assert (fetched["code"], fetched["failures"]) == (0, [])
+    offline = hub_search("http://127.0.0.1:9", tmp_path, *options, "--run", "offline")
+    assert offline["failures"] == []
+    assert offline["ranking"][0]["scores"] == fetched["ranking"][0]["scores"]
+    drawn = hub_search("http://127.0.0.1:9", tmp_path, *options, "--run", "random", "--weights", "random")
+    assert drawn["ranking"][0]["scores"] != fetched["ranking"][0]["scores"]
+
+
+def test_weights_that_cannot_be_fetched_fail_alone_and_the_message_says_what_to_do(tmp_path: Path) -> None:
+    started = time.monotonic()
+    document = hub_search("http://127.0.0.1:9", tmp_path, "--models", "timm:test_resnet,zoo:mobilenet-rotation")
+    assert document["code"] == 0
+    assert [row["model"] for row in document["ranking"]] == ["zoo:mobilenet-rotation"]
+    ((failure),) = document["failures"]
+    assert (failure["model"], failure["phase"]) == ("timm:test_resnet", "read weights")
+    assert "--weights random" in failure["error"]
+    assert time.monotonic() - started < 200
+
+
+def test_a_download_that_breaks_off_fails_alone(hub_files: Path, tmp_path: Path) -> None:
+    with serve_hub(hub_files, cut_off=True) as endpoint:
+        document = hub_search(endpoint, tmp_path, "--models", "timm:test_resnet,zoo:mobilenet-rotation")
+    assert [(each["model"], each["phase"]) for each in document["failures"]] == [("timm:test_resnet", "read weights")]
+    assert [row["model"] for row in document["ranking"]] == ["zoo:mobilenet-rotation"]
