@@ -41,6 +41,7 @@ app = App(
     help_format="plaintext",  # the other formats load a parser each, and --help should answer at once
     default_parameter=Parameter(negative=(), consume_multiple=True, show_default=True),
     result_action="return_value",
+    suppress_keyboard_interrupt=False,  # `run` says what became of the work
 )
 
 
@@ -314,6 +315,7 @@ def _bars() -> Iterator["Watch"]:
         bars.TimeRemainingColumn(),
         console=_console(stderr=True),
         transient=True,
+        disable=not sys.stderr.isatty(),  # in a log, bars would be noise
     ) as display:
 
         def watch(progress: Progress) -> None:

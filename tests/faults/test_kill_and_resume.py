@@ -31,7 +31,7 @@ def _start(run: Path, answer: Path) -> ForkServerProcess:
 def _context() -> Any:
     # A server that has torch loaded already: 40 starts cost 40 searches, not 40 times loading torch.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["modelhound.verbs.search", "modelhound.features", "timm.data"])
+    context.set_forkserver_preload(["warm", "modelhound.verbs.search", "modelhound.features"])
     return context
 
 

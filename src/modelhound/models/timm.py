@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from modelhound.compat import import_timm
 from modelhound.errors import ModelError
@@ -25,6 +26,10 @@ __all__ = ["TimmSource", "pooled_features"]
 
 class TimmSource:
     """The networks timm can build."""
+
+    def __init__(self) -> None:
+        # The hub's client tries for most of a minute before it gives up; once is enough for a search over many models.
+        self._unreachable: Exception | None = None
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._remember("names", lambda: import_timm().list_models()))
@@ -47,10 +52,12 @@ class TimmSource:
             )
         location = [settings.hf_hub_id] + ([settings.hf_hub_filename] if settings.hf_hub_filename else [])
         try:
+            if self._unreachable and not _in_cache(*location):
+                raise self._unreachable
             weights: Weights = timm.models.load_state_dict_from_hf(*location)
-        except (
-            Exception
-        ) as error:  # the hub client raises errors of many kinds: HTTP, cache, gating, offline, damaged file
+        except Exception as error:  # the hub's client raises many kinds: HTTP, cache, gating, offline, damage
+            if isinstance(error, LocalEntryNotFoundError):
+                self._unreachable = error
             raise ModelError(
                 f"cannot read weights of timm:{name} from {settings.hf_hub_id} on the hub: {_first_line(error)}; check the "
                 "connection or HF_ENDPOINT, download it beforehand into the hub's cache, or use --weights random"
@@ -120,6 +127,14 @@ def _describe(name: str) -> ModelCard:
         trained_on=str(tag or settings.get("tag") or "nothing"),
         licence=str(settings.get("license") or "unknown"),
     )
+
+
+def _in_cache(repository: str, *filename: str) -> bool:
+    """Whether the hub's cache holds weights of this repository."""
+    from huggingface_hub import try_to_load_from_cache
+
+    names = filename or ("model.safetensors", "pytorch_model.bin")
+    return any(isinstance(try_to_load_from_cache(repository, name), str) for name in names)
 
 
 def _first_line(error: BaseException) -> str:

@@ -148,8 +148,21 @@ def _read_packaged(name: str) -> Weights:
             f"cannot read weights of zoo:{name} from {files[0].name!r}: {error}; install its package again"
         ) from error
     with torch.device("meta"):
-        names = import_timm().create_model(f"tf_{name}", pretrained=False).state_dict()
-    return dict(zip(names, theirs.values(), strict=True))
+        ours = import_timm().create_model(f"tf_{name}", pretrained=False).state_dict()
+    if not _same_order(theirs, ours):
+        raise ModelError(
+            f"cannot read weights of zoo:{name}: expected timm's order of tensors, install the tested timm"
+        )
+    return dict(zip(ours, theirs.values(), strict=True))
+
+
+def _same_order(theirs: Weights, ours: Weights) -> bool:
+    """Whether tensors match one by one in shape and role: weight, bias, running_mean, ..."""
+    return len(theirs) == len(ours) and all(
+        their_name.rpartition(".")[2] == our_name.rpartition(".")[2]
+        and theirs[their_name].shape == ours[our_name].shape
+        for their_name, our_name in zip(theirs, ours, strict=True)
+    )
 
 
 def _load(name: str, module: Any, weights: Weights) -> None:
