@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: demo test install lint clean
 
 demo: install
-	$(BIN)/hound search fashion --models 'zoo:*' --limit 300
+	$(BIN)/hound search fashion --models 'zoo:*' --limit 500
 
 test: install lint
 	$(BIN)/python -m pytest

@@ -1,6 +1,6 @@
 """Does the search name the networks that really fine-tune best?
 
-Fine-tunes every zoo network on an embedded data set (all layers, a new head; best of two learning rates; each item is
+Fine-tunes every zoo network on an embedded data set (all layers, a new head; best of several learning rates; each item is
 predicted by a network that did not see it, two-fold, with two seeds) and holds the rankings of `hound search` against that
 truth: every scorer, and the list ordered by size as control.
 
@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import json
 import multiprocessing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,20 @@ from modelhound.meter import describe_machine, resolve_device, seconds_now
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import to_plain
 
-LEARNING_RATES = (1e-3, 3e-4)
+LEARNING_RATES = (1e-2, 3e-3, 1e-3, 3e-4)
 SEEDS = (0, 1)
 NUM_FOLDS = 2
-NUM_EPOCHS = 15
+NUM_EPOCHS = 25
 BATCH = 64
 
 
-def fine_tune_all(data: str, models: tuple[ModelRef, ...], device: str, processes: int) -> dict[str, Any]:
+def fine_tune_all(
+    data: str, models: tuple[ModelRef, ...], rates: Sequence[float], device: str, processes: int
+) -> dict[str, Any]:
     """Truth of every model: {name: {learning rate: [accuracy per seed]}}."""
     started = seconds_now()
     truth: dict[str, dict[str, list[float]]] = {}
-    jobs = [(data, str(model), rate, seed, device) for model in models for rate in LEARNING_RATES for seed in SEEDS]
+    jobs = [(data, str(model), rate, seed, device) for model in models for rate in rates for seed in SEEDS]
     # The slowest first, so that no process is left alone with one at the end.
     jobs.sort(key=lambda job: "efficientnet" not in job[1])
     context = multiprocessing.get_context("spawn")
@@ -51,7 +54,7 @@ def fine_tune_all(data: str, models: tuple[ModelRef, ...], device: str, processe
         "epochs": NUM_EPOCHS,
         "batch": BATCH,
         "folds": NUM_FOLDS,
-        "learning_rates": LEARNING_RATES,
+        "learning_rates": rates,
         "seeds": SEEDS,
         "device": device,
         "machine": to_plain(describe_machine()),
@@ -143,18 +146,22 @@ def main() -> None:
     parser.add_argument("--data", default="fashion", choices=["fashion", "digits"])
     parser.add_argument("--models", default="zoo:*")
     parser.add_argument("--device", default="auto")
+    parser.add_argument(
+        "--rates", default=",".join(map(str, LEARNING_RATES)), help="learning rates to take the best of"
+    )
     parser.add_argument("--processes", type=int, default=1, help="fine-tune this many networks at once")
     parser.add_argument("--out", type=Path, help="make the truth and write it here")
-    parser.add_argument("--truth", type=Path, help="compare rankings with this truth")
+    parser.add_argument("--truth", type=Path, nargs="+", help="compare rankings with the truth in these files")
     parser.add_argument("--limits", default="300,all")
     asked = parser.parse_args()
     if asked.out:
-        truth = fine_tune_all(
-            asked.data, find_models(asked.models.split(",")), resolve_device(asked.device), asked.processes
-        )
+        models = find_models(asked.models.split(","))
+        rates = [float(rate) for rate in asked.rates.split(",")]
+        truth = fine_tune_all(asked.data, models, rates, resolve_device(asked.device), asked.processes)
         asked.out.write_text(json.dumps(truth, indent=1))
     if asked.truth:
-        truth = json.loads(asked.truth.read_text())
+        parts = [json.loads(path.read_text()) for path in asked.truth]
+        truth = {**parts[0], "accuracy": {name: rates for part in parts for name, rates in part["accuracy"].items()}}
         for limit in asked.limits.split(","):
             count = None if limit == "all" else int(limit)
             rows = compare(truth, asked.data, count, asked.device, Path("runs") / f"truth-{asked.data}-{limit}")

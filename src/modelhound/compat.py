@@ -8,8 +8,12 @@ defined. timm and transformers import torchvision, so they fail too, although ne
 `import_torchvision` tries the import, and only where it fails in just this way defines the two missing schemas and tries
 again. Everything written in Python then works (transforms, models, timm, transformers); torchvision's own decoders and
 nms stay unavailable, and `torchvision_ops_available` says so.
+
+glibc hands every large block back to the system when a tensor is freed, and the system zeroes new pages for the next one,
+layer after layer. `keep_freed_memory` tells it to keep them; benchmarks/results/allocator_* has what that brings.
 """
 
+import ctypes
 import importlib
 import sys
 from types import ModuleType
@@ -18,12 +22,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["import_timm", "import_torchvision", "torchvision_ops_available"]
+__all__ = ["import_timm", "import_torchvision", "keep_freed_memory", "torchvision_ops_available"]
 
 _MISSING_SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # names and numbers of malloc.h
+
 _library: "torch.library.Library | None" = None  # schemas vanish when their library object is collected
 
 
@@ -50,6 +56,18 @@ def torchvision_ops_available() -> bool:
     """Whether torchvision's compiled operators (nms, its image decoders) can be called."""
     import_torchvision()
     return _library is None
+
+
+def keep_freed_memory() -> bool:
+    """Let this process reuse the memory of freed tensors; False where the C library is not glibc and nothing was done.
+
+    The process then holds on to its peak until it ends, which is what a search over models of similar size does anyway.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None or sys.platform != "linux":
+        return False
+    never_map, keep_at_most = mallopt(_M_MMAP_MAX, 0), mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    return bool(never_map and keep_at_most)
 
 
 def _define_missing_schemas() -> None:

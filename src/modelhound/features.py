@@ -15,7 +15,19 @@ from modelhound.models import Network
 from modelhound.records import Progress, Watch, silent
 from modelhound.scores import FeatureSet
 
-__all__ = ["extract_features"]
+__all__ = ["extract_features", "suitable_batch"]
+
+_CPU_BATCH_PIXELS = 1 << 20  # larger batches only push each other out of the caches: benchmarks/results/allocator_*
+_CUDA_BATCH = 128
+_MAX_CPU_BATCH = 128
+
+
+def suitable_batch(network: Network, device: str) -> int:
+    """A batch size that keeps the device busy without wasting memory; the features do not depend on it."""
+    if device != "cpu":
+        return _CUDA_BATCH
+    height, width = network.preprocessing.input_size
+    return max(1, min(_MAX_CPU_BATCH, _CPU_BATCH_PIXELS // (height * width)))
 
 
 def extract_features(
@@ -33,7 +45,8 @@ def extract_features(
     labels: list[torch.Tensor] = []
     done = 0
     batches = load_batches(dataset, network.preprocessing, batch=batch, workers=workers, device=device)
-    with torch.inference_mode():
+    # cuDNN would round the inputs of convolutions to ten bits (TF32) unless told not to
+    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         for images, targets in meter.waiting("wait for data", batches):
             with meter.phase("data to device"):
                 images = images.to(device, non_blocking=True)

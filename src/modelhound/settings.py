@@ -44,8 +44,8 @@ class SearchSettings:
     weights: Literal["pretrained", "random"] = "pretrained"
     """random: do not load any weights, to try things out or as a control."""
 
-    batch: int = 64
-    """Items per forward pass."""
+    batch: int | None = None
+    """Items per forward pass; the default suits the device and the size of the images."""
 
     workers: int | None = None
     """Processes that load data; the default follows the number of cores and items."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from modelhound.analysis import rank_models
-from modelhound.compat import import_timm
+from modelhound.compat import import_timm, keep_freed_memory
 from modelhound.data import Dataset, open_dataset
 from modelhound.errors import HoundError, RequestError, StoreError
 from modelhound.meter import Meter, describe_machine, resolve_device, utc_now
@@ -79,7 +79,7 @@ def search(
     top: int | None = None,
     scorers: str | Sequence[str] = DEFAULT_SCORERS,
     weights: Literal["pretrained", "random"] = "pretrained",
-    batch: int = 64,
+    batch: int | None = None,
     workers: int | None = None,
     device: str = "auto",
     seed: int = 0,
@@ -111,6 +111,8 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
     import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
     watch(Progress(task="loading libraries", done=1, total=1))
     device = resolve_device(settings.device)
+    if device == "cpu":
+        keep_freed_memory()
     dataset = open_dataset(settings.data, limit=settings.limit, seed=settings.seed, watch=watch)
     identity = _identity(settings, dataset, device)
     path = settings.run or default_run_path(
@@ -197,7 +199,7 @@ def _measure_all(
 
 def _measure(model: ModelRef, settings: SearchSettings, dataset: Dataset, meter: Meter, watch: Watch) -> ModelMeasured:
     """One model from its weight file to its scores."""
-    from modelhound.features import extract_features
+    from modelhound.features import extract_features, suitable_batch
     from modelhound.scores import score
 
     source = source_of(model)
@@ -213,7 +215,7 @@ def _measure(model: ModelRef, settings: SearchSettings, dataset: Dataset, meter:
         network,
         dataset,
         device=meter.device,
-        batch=settings.batch,
+        batch=settings.batch or suitable_batch(network, meter.device),
         workers=settings.workers,
         meter=meter,
         watch=watch,

@@ -1,0 +1,87 @@
+"""The plain path on a CUDA device gives what the CPU gives, within what fp32 arithmetic in another order may change."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import modelhound
+from modelhound.data import open_dataset
+from modelhound.features import extract_features
+from modelhound.meter import Meter, describe_machine, resolve_device
+from modelhound.models import SOURCES
+from modelhound.records import to_plain
+from modelhound.scores import FeatureSet, score
+from modelhound.settings import SCORERS
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device"),
+]
+
+FAMILIES = ["resnet-glyphs", "vit-rotation", "mobilenet-shapes", "convnext-textures", "mixer-shapes", "resmlp-rotation"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_features_equal_those_of_the_cpu(name: str) -> None:
+    dataset = open_dataset("fashion", limit=100)
+    source = SOURCES["zoo"]
+    features = []
+    for device in ("cpu", "cuda:0"):
+        network = source.build(name, source.read_weights(name))
+        network.module.to(device)
+        meter = Meter(device)
+        features.append(extract_features(network, dataset, device=device, batch=32, workers=0, meter=meter).features)
+    assert features[1].is_cuda
+    torch.testing.assert_close(features[1].cpu(), features[0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(400, 64), (100, 300)])
+def test_scores_equal_those_of_the_cpu(shape: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(shape[0]) % 4
+    features = torch.randn(shape, generator=generator) + 0.5 * torch.nn.functional.one_hot(labels, shape[1]).float()
+    on_cpu, on_gpu = (
+        score(FeatureSet(features=features.to(device), labels=labels.to(device), num_classes=4), SCORERS, seed=0)
+        for device in ("cpu", "cuda:0")
+    )
+    for name in SCORERS:
+        assert on_gpu[name].value == pytest.approx(on_cpu[name].value, rel=1e-6, abs=1e-6)
+
+
+def test_a_search_ranks_as_on_the_cpu(tmp_path: Path) -> None:
+    models = [f"zoo:{name}" for name in FAMILIES]
+    on_cpu, on_gpu = (
+        modelhound.search("digits", models, limit=200, device=device, run=tmp_path / device)
+        for device in ("cpu", "cuda")
+    )
+    assert on_gpu.device == "cuda:0"
+    gpu_scores = {row.model: row.score for row in on_gpu.ranking.models}
+    for row in on_cpu.ranking.models:
+        assert gpu_scores[row.model] == pytest.approx(row.score, abs=0.011)  # at most two of 200 items on the edge
+
+
+def test_a_run_on_the_cpu_is_not_resumed_on_the_gpu(tmp_path: Path) -> None:
+    modelhound.search("digits", "zoo:resnet-glyphs", limit=40, device="cpu", run=tmp_path / "run")
+    with pytest.raises(modelhound.RequestError, match="device was 'cpu', now 'cuda'"):
+        modelhound.search("digits", "zoo:resnet-glyphs", limit=40, device="cuda", run=tmp_path / "run")
+
+
+def test_the_meter_waits_for_the_device() -> None:
+    meter = Meter("cuda:0")
+    matrix = torch.ones(8192, 8192, device="cuda:0")
+    with meter.phase("warm up"):
+        matrix @ matrix
+    with meter.phase("ten products"):
+        for _ in range(10):
+            matrix @ matrix
+    seconds = meter.samples[1].total
+    assert 10 * 2 * 8192**3 / seconds < 2e15  # more would mean that nobody waited for the result
+    assert meter.peak_memory_bytes >= 2 * 4 * 8192**2
+
+
+def test_the_gpu_is_described() -> None:
+    assert resolve_device("auto") == "cuda:0"
+    machine = to_plain(describe_machine())
+    assert machine["gpus"][0] == torch.cuda.get_device_name(0)
+    assert machine["driver"]
