@@ -44,6 +44,7 @@ class Meter:
         if self._on_cuda:
             import torch
 
+            torch.cuda.init()  # before the first use of a device there is nothing to reset, and torch says so by an error
             torch.cuda.reset_peak_memory_stats(device)
 
     @contextlib.contextmanager
