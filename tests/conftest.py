@@ -1,11 +1,15 @@
 """Fixtures every test may use. Each test gets its own cache and working folder, so that nothing leaks between them."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+# Read when torch is loaded: without it, a second busy process makes the suite several times slower (see compat.wait_asleep).
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,31 @@
-"""python -m modelhound is the command hound."""
+"""`hound`, and `python -m modelhound`: from the first moment on, Ctrl-C ends quietly.
 
-from modelhound.cli import main
+In:  argv
+Out: an exit code
+Everything else is in `cli`, whose imports take a tenth of a second in which a person may change their mind.
+"""
 
-main()
+import os
+import signal
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """The command `hound`."""
+    try:
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:  # started with the stream closed
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+        from modelhound.cli import run
+
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done and said: too late to interrupt it
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

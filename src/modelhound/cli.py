@@ -17,7 +17,7 @@ from cyclopts import App, Parameter
 
 from modelhound import __version__
 from modelhound.errors import HoundError, RequestError
-from modelhound.settings import SearchSettings
+from modelhound.settings import ACCURACY_SCORERS, SearchSettings, split_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from modelhound.verbs.doctor import Diagnosis
     from modelhound.verbs.search import SearchResult
 
-__all__ = ["main", "run"]
+__all__ = ["run"]
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+
+_EMBEDDED = ("digits", "fashion")  # a test holds this equal to data.embedded, which would load numpy here
+
 
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document on stdout and nothing else there.")]
 
@@ -45,15 +48,11 @@ app = App(
 )
 
 
-def main() -> None:
-    """The command `hound`."""
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     try:
         code = app(list(argv), exit_on_error=False, print_error=False)
+        sys.stdout.flush()  # a reader that has gone shows here and not after the last line of this program
         return code if isinstance(code, int) else DONE
     except cyclopts.CycloptsError as error:
         _complain(f"{error} See `hound --help`.")
@@ -84,6 +83,8 @@ def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Js
     """Rank pretrained networks for a data set, with intervals, ties and a size-ordered control."""
     from modelhound.verbs.search import run_search
 
+    if Path(settings.data).is_dir() and settings.data in _EMBEDDED:
+        _say(f"{settings.data} is the embedded data set; for the folder of that name, say ./{settings.data}")
     with _bars() as watch:
         result = run_search(settings, watch=watch)
     if json:
@@ -94,18 +95,18 @@ def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Js
 
 
 @app.command
-def models(pattern: str = "zoo:*", *, json: Json = False) -> int:
+def models(patterns: tuple[str, ...] = ("zoo:*",), *, json: Json = False) -> int:
     """List models with their sizes, without loading them.
 
     Parameters
     ----------
-    pattern
-        A reference or glob, such as 'zoo:*' or 'timm:resnet*'.
+    patterns
+        References or globs, such as 'zoo:*' or 'timm:resnet*'.
     """
     from modelhound.models import describe_models, find_models
 
     with _bars() as watch:
-        cards = describe_models(find_models([pattern]), watch=watch)
+        cards = describe_models(find_models(split_list(patterns)), watch=watch)
     if json:
         from modelhound.records import to_plain
 
@@ -125,7 +126,11 @@ def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
         The folder that holds the run folders.
     """
     from modelhound.records import to_plain
-    from modelhound.store import list_runs
+    from modelhound.store import DEFAULT_ROOT, list_runs
+
+    if not root.is_dir() and root != DEFAULT_ROOT:
+        raise RequestError(f"cannot list runs in {str(root)!r}: expected a folder that holds run folders")
+    from rich.markup import escape
 
     found = list_runs(root)
     if json:
@@ -136,16 +141,9 @@ def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
         return DONE
     table = _table("run", "verb", "asked at", "data", "models>", "failed>", "best")
     for each in found:
-        best = each.best if each.finished else "(unfinished: start the same command again)"
-        table.add_row(
-            each.run,
-            each.verb,
-            each.at[:16].replace("T", " "),
-            each.data,
-            str(each.num_models),
-            str(each.num_failures),
-            best,
-        )
+        best = (each.best or "(none)") if each.finished else "(unfinished: start the same command again)"
+        cells = (each.run, each.verb, each.at[:16].replace("T", " "), each.data)
+        table.add_row(*map(escape, cells), str(each.num_models), str(each.num_failures), escape(best))
     _console().print(table)
     return DONE
 
@@ -168,7 +166,7 @@ def _show_search(result: "SearchResult") -> None:
     console = _console()
     ranking = result.ranking
     if ranking.models:
-        console.print(_ranking_table(ranking))
+        console.print(_ranking_table(ranking, result.top, console))
         console.print(_verdict(result), highlight=False)
         if ranking.size_agreement is not None:
             console.print(
@@ -181,7 +179,7 @@ def _show_search(result: "SearchResult") -> None:
         console.print("No model could be measured.", style="bold red")
     if result.skipped:
         console.print(
-            f"{len(result.skipped)} items could not be read and were left out: "
+            f"{len(result.skipped)} were left out: "
             + "; ".join(f"{each.item} ({each.reason})" for each in result.skipped[:3])
             + ("; ..." if len(result.skipped) > 3 else ""),
             style="yellow",
@@ -200,41 +198,47 @@ def _show_search(result: "SearchResult") -> None:
     console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
 
 
-def _ranking_table(ranking: "Ranking") -> "Table":
-    scorers = list(ranking.models[0].scores)
-    table = _table(
-        "rank>",
-        "model",
-        "score>",
-        "interval",
-        *(f"{name}>" for name in scorers),
-        "params>",
-        "time>",
-        "by size (control)",
-    )
-    for position, row in enumerate(ranking.models):
-        table.add_row(
-            f"{row.rank}{'=' if row.tied else ' '}",
-            row.model,
-            f"{row.score:.1%}",
-            f"{row.interval[0]:.1%} – {row.interval[1]:.1%}",
-            *(_format_score(name, row.scores[name]) for name in scorers),
-            _format_count(row.num_parameters),
-            f"{row.seconds:.1f} s",
-            ranking.by_size[position],
-        )
+def _ranking_table(ranking: "Ranking", top: int | None, console: "Console") -> "Table":
+    """The ranking with the control beside it, with as many columns as fit: fewer are better than folded ones."""
+    rows = ranking.models[:top]
+    scorers = list(rows[0].scores)
+    columns: dict[str, list[str]] = {
+        "rank>": [f"{row.rank}{'=' if row.tied else ' '}" for row in rows],
+        "model": [row.model for row in rows],
+        "score>": [f"{row.score:.1%}" for row in rows],
+        "interval": [f"{row.interval[0]:.1%} – {row.interval[1]:.1%}" for row in rows],
+        **{f"{name}>": [_format_score(name, row.scores[name]) for row in rows] for name in scorers},
+        "params>": [_format_count(row.num_parameters) for row in rows],
+        "time>": [f"{row.seconds:.1f} s" for row in rows],
+        "by size>": [f"#{row.size_rank}" for row in rows],
+        "by size (control)": list(ranking.by_size[: len(rows)]),
+    }
+    too_wide = [{"by size>"}, {"by size>", *(f"{name}>" for name in scorers)}]
+    too_wide.append((too_wide[1] | {"by size (control)", "params>"}) - {"by size>"})
+    unlimited = console.options.update(max_width=10_000)  # a measurement is cut to the screen otherwise
+    for left_out in too_wide:
+        kept = {name: cells for name, cells in columns.items() if name not in left_out}
+        table = _table(*kept)
+        for cells in zip(*kept.values(), strict=True):
+            table.add_row(*cells)
+        if console.measure(table, options=unlimited).maximum <= console.width:
+            break
     return table
 
 
 def _verdict(result: "SearchResult") -> str:
+    from rich.markup import escape
+
     ranking = result.ranking
     best = ranking.models[0]
     how = " and ".join(ranking.rests_on)
     sentence = (
-        f"[bold]{best.model}[/bold] suits {result.data} best: {best.score:.1%} "
+        f"[bold]{best.model}[/bold] suits {escape(result.data)} best: {best.score:.1%} "
         f"[dim]({best.interval[0]:.1%} – {best.interval[1]:.1%}, {ranking.confidence:.0%} interval)[/dim] of "
         f"{ranking.num_items} items are recognised from its features ({how})."
     )
+    if result.weights == "random":
+        sentence += " [bold]All weights are random[/bold]: this says nothing of trained models."
     tied = [row for row in ranking.models if row.rank == best.rank]
     if len(tied) > 1:
         smallest = min(tied, key=lambda row: row.num_parameters)
@@ -268,10 +272,13 @@ def _show_models(cards: "list[ModelCard]") -> None:
 
 
 def _show_diagnosis(diagnosis: "Diagnosis") -> None:
+    from rich.markup import escape
+
     styles = {"good": "green", "slow": "yellow", "broken": "bold red", "note": "cyan"}
     table = _table("what", "", "found", "what to do")
     for check in diagnosis.checks:
-        table.add_row(check.name, f"[{styles[check.verdict]}]{check.verdict}[/]", check.finding, check.advice)
+        verdict = f"[{styles[check.verdict]}]{check.verdict}[/]"
+        table.add_row(check.name, verdict, escape(check.finding), escape(check.advice))
     _console().print(table)
 
 
@@ -287,13 +294,13 @@ def _table(*columns: str) -> "Table":
 
 
 def _format_score(scorer: str, value: float) -> str:
-    return f"{value:.1%}" if scorer in {"ridge", "knn", "probe"} else f"{value:.3f}"
+    return f"{value:.1%}" if scorer in ACCURACY_SCORERS else f"{value:.3f}"
 
 
 def _format_count(count: int) -> str:
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size:
-            return f"{count / size:.1f} {unit}"
+            return f"{count / size:.1f}\N{NO-BREAK SPACE}{unit}"
     return str(count)
 
 
@@ -336,9 +343,14 @@ def _bars() -> Iterator["Watch"]:
 def _console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
+    class PatientConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the program here; `run` knows better
+
     stream = sys.stderr if stderr else sys.stdout
     # A pipe has no width: tables are for reading, so they get room instead of being folded to 80 columns.
-    return Console(stderr=stderr, width=None if stream.isatty() else 160)
+    has_width = stream.isatty() or "COLUMNS" in os.environ
+    return PatientConsole(stderr=stderr, width=None if has_width else 160)
 
 
 def _print_json(document: dict[str, Any]) -> None:
@@ -348,4 +360,10 @@ def _print_json(document: dict[str, Any]) -> None:
 
 
 def _complain(message: str) -> None:
-    _console(stderr=True).print(f"hound: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    """Say why the command ends."""
+    _say(message, style="red")
+
+
+def _say(message: str, style: str = "") -> None:
+    """A message for the person, beside the results."""
+    _console(stderr=True).print(f"hound: {message}", style=style, markup=False, highlight=False, soft_wrap=True)

@@ -11,10 +11,14 @@ nms stay unavailable, and `torchvision_ops_available` says so.
 
 glibc hands every large block back to the system when a tensor is freed, and the system zeroes new pages for the next one,
 layer after layer. `keep_freed_memory` tells it to keep them; benchmarks/results/allocator_* has what that brings.
+
+OpenMP's threads wait for each other by spinning. On a machine that does other work too, the one they wait for is often
+not running, and the spinning takes its place. `wait_asleep` makes them sleep; benchmarks/results/waiting_* has the figures.
 """
 
 import ctypes
 import importlib
+import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -22,7 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["import_timm", "import_torchvision", "keep_freed_memory", "torchvision_ops_available"]
+__all__ = ["import_timm", "import_torchvision", "keep_freed_memory", "torchvision_ops_available", "wait_asleep"]
 
 _MISSING_SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -68,6 +72,17 @@ def keep_freed_memory() -> bool:
         return False
     never_map, keep_at_most = mallopt(_M_MMAP_MAX, 0), mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
     return bool(never_map and keep_at_most)
+
+
+def wait_asleep() -> bool:
+    """Let threads that wait for each other sleep; False where torch is loaded already, which is too late.
+
+    What the user set themselves stays. For work that times single calls, spinning is the better choice on a quiet machine.
+    """
+    if "torch" in sys.modules:
+        return False
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    return True
 
 
 def _define_missing_schemas() -> None:

@@ -51,13 +51,13 @@ def extract_features(
             with meter.phase("data to device"):
                 images = images.to(device, non_blocking=True)
             with meter.phase("forward"):
-                rows.append(network.extract(images).float())
+                features = network.extract(images).float()
+                _check_finite(features)
+            rows.append(features)
             labels.append(targets)
             done += len(targets)
             watch(Progress(task="extracting features", done=done, total=len(dataset)))
-        with meter.phase("forward"):
-            features = torch.cat(rows)
-            _check_finite(features)
+    features = torch.cat(rows)
     return FeatureSet(
         features=features, labels=torch.cat(labels).to(features.device), num_classes=len(dataset.class_names)
     )
@@ -67,6 +67,6 @@ def _check_finite(features: torch.Tensor) -> None:
     bad_items = int((~torch.isfinite(features).all(dim=1)).sum())
     if bad_items:
         raise ModelError(
-            f"cannot use its features: {bad_items} of {len(features)} items give NaN or infinite values; "
+            f"cannot use its features: {bad_items} of the {len(features)} items of a batch give NaN or infinite values; "
             "the weights are damaged or the model needs other preprocessing"
         )

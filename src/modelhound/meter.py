@@ -25,7 +25,7 @@ import psutil
 from modelhound.errors import RequestError
 from modelhound.records import Machine, PhaseSamples
 
-__all__ = ["Meter", "describe_machine", "resolve_device", "seconds_now", "utc_now"]
+__all__ = ["Meter", "count_cores", "describe_machine", "resolve_device", "seconds_now", "utc_now"]
 
 Item = TypeVar("Item")
 
@@ -44,7 +44,8 @@ class Meter:
         if self._on_cuda:
             import torch
 
-            torch.cuda.init()  # before the first use of a device there is nothing to reset, and torch says so by an error
+            # Before the first use of CUDA there are no peaks to reset, and torch says so by an error.
+            torch.cuda.init()  # type: ignore[no-untyped-call]
             torch.cuda.reset_peak_memory_stats(device)
 
     @contextlib.contextmanager
@@ -61,10 +62,12 @@ class Meter:
         """Hand the items on, and add the seconds spent waiting for each of them to phase `name`."""
         iterator = iter(items)
         while True:
-            with self.phase(name):
-                item = next(iterator, _END)
+            self.current_phase = name
+            start = seconds_now()
+            item = next(iterator, _END)
             if item is _END:
-                return
+                return  # nothing came, so nothing was waited for
+            self._samples.setdefault(name, []).append(seconds_now() - start)
             yield cast(Item, item)
 
     @property
@@ -108,6 +111,11 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
+def count_cores() -> int:
+    """Cores this process may use, which on a shared machine can be fewer than it has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def resolve_device(wanted: str) -> str:
     """The device that `wanted` (auto, cpu, cuda, cuda:N) means on this machine."""
     import torch
@@ -135,7 +143,7 @@ def describe_machine() -> Machine:
         hostname=socket.gethostname(),
         system=platform.platform(),
         cpu=_cpu_name(),
-        num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        num_cores=count_cores(),
         memory_bytes=psutil.virtual_memory().total,
         gpus=gpus,
         driver=driver,

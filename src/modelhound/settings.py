@@ -12,12 +12,31 @@ from typing import Literal
 
 from modelhound.errors import RequestError
 
-__all__ = ["DEFAULT_SCORERS", "SCORERS", "SearchSettings"]
+__all__ = ["ACCURACY_SCORERS", "DEFAULT_SCORERS", "SCORERS", "SearchSettings"]
 
-SCORERS = ("ridge", "knn", "probe", "hscore", "logme")
+SCORERS = (
+    "ridge",
+    "knn",
+    "probe",
+    "hscore",
+    "logme",
+    "centroid",
+    "sgd_probe",
+    "hscore_shrunk",
+    "nleep",
+    "transrate",
+    "gbc",
+    "sfda",
+)
 """Every scorer there is; a test holds this list equal to the files in `scores`."""
 
-DEFAULT_SCORERS = SCORERS
+DEFAULT_SCORERS = ("ridge", "knn", "probe", "hscore", "logme")
+
+ACCURACY_SCORERS = ("ridge", "knn", "probe", "centroid", "sgd_probe")
+"""Those that judge item by item: their value is a share of items. The first of these that is asked for decides a ranking."""
+
+
+_TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +58,7 @@ class SearchSettings:
     """List only this many of the best models; all are measured and stored."""
 
     scorers: tuple[str, ...] = DEFAULT_SCORERS
-    """How to judge features: any of ridge, knn, probe, hscore, logme. The first of ridge, knn, probe decides the ranking."""
+    """ridge, knn, probe, centroid, sgd_probe (the first decides), hscore, hscore_shrunk, logme, nleep, transrate, gbc, sfda."""
 
     weights: Literal["pretrained", "random"] = "pretrained"
     """random: do not load any weights, to try things out or as a control."""
@@ -64,8 +83,6 @@ class SearchSettings:
         _tidy(self, "scorers", split_list(self.scorers))
         if isinstance(self.run, str):
             _tidy(self, "run", Path(self.run))
-        if not self.data:
-            raise RequestError("cannot search '': expected digits, fashion or a folder of class folders")
         if not self.models:
             raise RequestError(
                 "cannot search without models: expected at least one reference, such as --models 'zoo:*'"
@@ -77,6 +94,8 @@ class SearchSettings:
         _check_at_least("batch", self.batch, 1)
         _check_at_least("workers", self.workers, 0)
         _check_at_least("seed", self.seed, 0)
+        _check_text("data", self.data)
+        _check_text("device", self.device)
 
 
 def split_list(given: str | Iterable[str]) -> tuple[str, ...]:
@@ -91,9 +110,18 @@ def _tidy(settings: object, name: str, value: object) -> None:
     object.__setattr__(settings, name, value)
 
 
+def _check_text(name: str, value: object) -> None:
+    try:
+        usable = isinstance(value, str) and bool(value.encode())
+    except UnicodeEncodeError:  # a path of bytes that are no text; it could not be written down
+        usable = False
+    if not usable:
+        raise RequestError(f"cannot use --{name} {value!r}: expected text, in UTF-8")
+
+
 def _check_at_least(name: str, value: int | None, least: int) -> None:
-    if value is not None and value < least:
-        raise RequestError(f"cannot use --{name} {value}: expected a whole number of at least {least}")
+    if value is not None and (type(value) is not int or not least <= value < _TOO_LARGE):
+        raise RequestError(f"cannot use --{name} {value!r}: expected a whole number of at least {least}")
 
 
 def _check_choices(name: str, values: tuple[str, ...], allowed: tuple[str, ...]) -> None:

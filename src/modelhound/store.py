@@ -13,10 +13,11 @@ Nothing here knows what a record means. It owns every file name:
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
-import tempfile
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -101,29 +102,14 @@ def open_run(
     `identity` holds whatever decides the numbers: a folder begun with another identity is refused, since its results
     cannot be ranked beside new ones.
     """
-    if path.exists() and not path.is_dir():
-        raise RequestError(
-            f"cannot use run folder {str(path)!r}: expected a folder, found a file, choose another --run"
-        )
-    if path.is_dir() and not (path / _ASKED).exists() and {entry.name for entry in path.iterdir()} - {_LOCK, _RECORDS}:
-        raise RequestError(
-            f"cannot use run folder {str(path)!r}: expected a new, empty or run folder, it holds other files, "
-            "choose another --run"
-        )
-    with _explain_write_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(path / _LOCK)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            raise RunBusyError(
-                f"cannot write run folder {str(path)!r}: another process is writing it, "
-                "wait for it to end or choose another --run"
-            ) from None
+    lock = _lock(path)
     try:
+        _sweep(path)
         asked = _Asked(verb=verb, at=at, settings=dict(settings), identity=dict(identity))
         _agree_with_earlier(path, asked)
         _cut_half_written_line(path / _RECORDS)
+        with _explain_write_errors(path):
+            (path / _RANKING).unlink(missing_ok=True)  # from now on until the end, the run is unfinished
         yield RunFolder(path)
     finally:
         lock.release()
@@ -141,7 +127,7 @@ def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
     if not root.is_dir():
         return []
     found = [_summarise(path.parent) for path in root.glob(f"*/{_ASKED}")]
-    return sorted((summary for summary in found if summary is not None), key=lambda run: run.at, reverse=True)
+    return sorted(found, key=lambda run: run.at, reverse=True)
 
 
 class Memo:
@@ -173,19 +159,63 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "modelhound"
 
 
+def _lock(path: Path) -> filelock.BaseFileLock:
+    """Make the folder if need be and take its lock; whatever else lies in it is left alone."""
+    try:
+        is_new = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+        if not is_new and not (path / _LOCK).exists() and any(path.iterdir()):
+            raise RequestError(
+                f"cannot use run folder {str(path)!r}: expected a new, empty or run folder, it holds other files, "
+                "choose another --run"
+            )
+        lock = filelock.FileLock(path / _LOCK)
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise RunBusyError(
+            f"cannot write run folder {str(path)!r}: another process is writing it, "
+            "wait for it to end or choose another --run"
+        ) from None
+    except OSError as error:
+        raise RequestError(
+            f"cannot use run folder {str(path)!r}: expected a folder that can be made and written, but "
+            f"{error.strerror or error}; choose another --run"
+        ) from None
+    return lock
+
+
+def _sweep(path: Path) -> None:
+    """Remove what a kill in the middle of `_write_whole` left behind. Only the holder of the lock may."""
+    for name in (_ASKED, _RANKING):
+        for unfinished in path.glob(f".{name}.*"):
+            with _explain_write_errors(unfinished):
+                unfinished.unlink(missing_ok=True)
+
+
 def _agree_with_earlier(path: Path, asked: _Asked) -> None:
     """Write down what is asked, unless an earlier start asked for something that does not go with it."""
     earlier = _read_asked(path)
+    if earlier is None and (path / _RECORDS).exists():
+        raise RequestError(
+            f"cannot resume run folder {str(path)!r}: its {_ASKED} is gone, so nobody knows what its records belong to; "
+            "delete the folder or choose another --run"
+        )
     if earlier is not None:
         now = msgspec.to_builtins(asked.identity)
         differing = [key for key in {**earlier.identity, **now} if earlier.identity.get(key) != now.get(key)]
         if earlier.verb != asked.verb or differing:
-            changes = ", ".join(f"{key} was {earlier.identity.get(key)!r}, now {now.get(key)!r}" for key in differing)
+            changes = ", ".join(_describe_change(key, earlier.identity.get(key), now.get(key)) for key in differing)
             raise RequestError(
                 f"cannot resume run folder {str(path)!r}: expected the request it was begun with, "
                 f"but {changes or f'it holds a {earlier.verb} run'}; choose another --run"
             )
     _write_whole(path / _ASKED, msgspec.json.format(msgspec.json.encode(asked), indent=2))
+
+
+def _describe_change(key: str, before: object, now: object) -> str:
+    if key.endswith("fingerprint"):
+        return f"the {key.removesuffix('_fingerprint')} changed since"  # two digests tell a reader nothing
+    return f"{key} was {before!r}, now {now!r}"
 
 
 def _read_asked(path: Path) -> _Asked | None:
@@ -195,7 +225,7 @@ def _read_asked(path: Path) -> _Asked | None:
         return None
     except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
         raise StoreError(
-            f"cannot read {str(path / _ASKED)!r}: {error}; choose another --run or delete the file"
+            f"cannot read {str(path / _ASKED)!r}: {error}; delete the folder or choose another --run"
         ) from None
 
 
@@ -204,6 +234,10 @@ def _read_records(path: Path) -> Iterator[AnyRecord]:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise StoreError(
+            f"cannot read {str(path)!r}: {error.strerror or error}; delete the folder or choose another --run"
+        ) from error
     for text in lines:
         with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
             line = msgspec.json.decode(text, type=_Line)
@@ -221,28 +255,35 @@ def _cut_half_written_line(path: Path) -> None:
             file.truncate(content.rfind(b"\n") + 1)
 
 
-def _summarise(path: Path) -> RunSummary | None:
-    with contextlib.suppress(StoreError):
+def _summarise(path: Path) -> RunSummary:
+    try:
         asked = _read_asked(path)
-        if asked is None:
-            return None
         records = list(_read_records(path / _RECORDS))
-        measured = {record.model for record in records if isinstance(record, ModelMeasured)}
-        failed = {record.model for record in records if isinstance(record, Failure)}
-        ranking = None
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            ranking = msgspec.json.decode((path / _RANKING).read_bytes(), type=Ranking)
-        return RunSummary(
-            run=str(path),
-            verb=asked.verb,
-            at=asked.at,
-            data=str(asked.settings.get("data", "")),
-            num_models=len(measured),
-            num_failures=len(failed - measured),
-            best=ranking.models[0].model if ranking and ranking.models else None,
-            finished=ranking is not None,
-        )
-    return None
+    except StoreError:
+        return _damaged(path)
+    if asked is None:
+        return _damaged(path)
+    measured = {record.model for record in records if isinstance(record, ModelMeasured)}
+    failed = {record.model for record in records if isinstance(record, Failure)}
+    ranking = None
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        ranking = msgspec.json.decode((path / _RANKING).read_bytes(), type=Ranking)
+    return RunSummary(
+        run=str(path),
+        verb=asked.verb,
+        at=asked.at,
+        data=str(asked.settings.get("data", "")),
+        num_models=len(measured),
+        num_failures=len(failed - measured),
+        best=ranking.models[0].model if ranking and ranking.models else None,
+        finished=ranking is not None,
+    )
+
+
+def _damaged(path: Path) -> RunSummary:
+    return RunSummary(
+        run=str(path), verb="damaged", at="", data="", num_models=0, num_failures=0, best=None, finished=False
+    )
 
 
 def _checksum(body: bytes) -> str:
@@ -251,17 +292,17 @@ def _checksum(body: bytes) -> str:
 
 def _write_whole(path: Path, content: bytes) -> None:
     """Replace a file so that a reader sees the old or the new content and never a part."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     with _explain_write_errors(path):
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with unfinished.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).replace(path)
+            unfinished.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
-                Path(temporary).unlink()
+                unfinished.unlink()
             raise
 
 
@@ -270,7 +311,9 @@ def _explain_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "free some space" if is_full else "make it writable"
         raise StoreError(
-            f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose another --run, then start "
-            "the same command again: finished models are kept"
+            f"cannot write {str(path)!r}: {error.strerror or error}; {advice}, then start the same command again: "
+            "finished models are kept"
         ) from error

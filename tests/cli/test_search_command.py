@@ -13,9 +13,13 @@ from typing import Any
 
 import pytest
 
+import modelhound
 from modelhound import cli
+from modelhound.data.embedded import EMBEDDED
+from modelhound.errors import DataError
 from modelhound.models import SOURCES
 from modelhound.models.zoo import ZooSource
+from modelhound.records import Progress
 
 SMALL = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs", "--limit", "40"]
 OWN = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:mixer-garments_a"
@@ -109,6 +113,51 @@ def test_top_shortens_the_list_and_not_the_run(capsys: pytest.CaptureFixture[str
     assert len(stored["models"]) == 2
 
 
+def test_top_does_not_hide_ties(capsys: pytest.CaptureFixture[str]) -> None:
+    request = ["search", "digits", "--models", "zoo:vit-glyphs,zoo:vit-glyphs-textures", "--limit", "40"]
+    _, whole, _ = hound(capsys, *request)
+    _, cut, _ = hound(capsys, *request, "--top", "1")
+    assert "2 models share rank 1" in whole
+    assert "2 models share rank 1" in cut
+
+
+def test_square_brackets_in_a_name_are_shown_as_they_are(
+    capsys: pytest.CaptureFixture[str], image_folder: Callable[..., Path]
+) -> None:
+    folder = image_folder(name="my[/b]photos[red]")
+    code, out, _ = hound(capsys, "search", str(folder), *SMALL[:2])
+    assert code == 0
+    assert "my[/b]photos[red] best" in out.replace("\n", "")
+    assert "my[/b]photos[red]" in hound(capsys, "runs")[1]
+
+
+def test_an_image_that_vanishes_in_mid_run_stops_the_search_and_is_no_models_fault(
+    image_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = image_folder()
+
+    def vanish(progress: Progress) -> None:
+        if progress.task == "models" and progress.done == 1:
+            (folder / "class1" / "003.png").unlink(missing_ok=True)
+
+    with pytest.raises(DataError, match=r"class1/003\.png"):
+        modelhound.search(str(folder), OWN, run=tmp_path / "run", watch=vanish)
+
+
+def test_random_weights_are_said_to_be_random(capsys: pytest.CaptureFixture[str]) -> None:
+    request = ["search", "digits", *SMALL, "--weights", "random"]
+    assert "All weights are random" in hound(capsys, *request)[1]
+    assert json.loads(hound(capsys, *request, "--json")[1])["weights"] == "random"
+
+
+def test_a_folder_named_like_an_embedded_set_is_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("digits").mkdir()
+    code, _, err = hound(capsys, "search", "digits", *SMALL)
+    assert code == 0
+    assert "say ./digits" in err
+    assert set(EMBEDDED) == set(cli._EMBEDDED)
+
+
 def test_models_may_be_repeated_or_comma_separated(capsys: pytest.CaptureFixture[str]) -> None:
     repeated = ["--models", "zoo:mobilenet-rotation", "--models", "zoo:resnet-glyphs", "--limit", "40"]
     _, first, _ = hound(capsys, "search", "digits", *SMALL, "--json")
@@ -132,6 +181,11 @@ def test_models_may_be_repeated_or_comma_separated(capsys: pytest.CaptureFixture
         (["search", "no/such/folder"], "no/such/folder"),
         (["serch"], 'Did you mean "search"'),
         (["models", "zoo:resnet-glyps"], "did you mean zoo:resnet-glyphs"),
+        (["search", "digits", "--limit", "-1"], "at least 4"),
+        (["search", "digits", "--top", "0"], "at least 1"),
+        (["search", "digits", "--scorers", ""], "one or more of"),
+        (["search", "digits", "--models", ""], "at least one reference"),
+        (["runs", "no/such/folder"], "expected a folder"),
     ],
 )
 def test_a_request_that_cannot_be_served_exits_with_2_and_says_what_to_do(
@@ -264,16 +318,17 @@ def test_help_answers_without_torch() -> None:
     assert "search" in done.stdout
 
 
-def test_a_closed_pipe_is_no_error() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m modelhound models 'zoo:*' | head -1",
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0
-    assert done.stderr == ""
+@pytest.mark.parametrize("ending", ["| head -1", "| true"])
+def test_a_closed_pipe_is_no_error(ending: str) -> None:
+    command = f"set -o pipefail; {sys.executable} -m modelhound models 'zoo:*' {ending}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_stream_that_was_closed_is_no_error(closed: str) -> None:
+    command = f"{sys.executable} -m modelhound models 'zoo:*' {closed}"
+    assert subprocess.run(["bash", "-c", command], capture_output=True, check=False).returncode == 0
 
 
 def test_an_unexpected_error_is_one_line_and_exit_code_1(
@@ -300,6 +355,8 @@ def test_runs_and_models_list_what_there_is(capsys: pytest.CaptureFixture[str]) 
     assert only["run"] in hound(capsys, "runs")[1]
     _, out, _ = hound(capsys, "models", "zoo:resnet*", "--json")
     cards = json.loads(out)["models"]
+    both = json.loads(hound(capsys, "models", "zoo:resnet*,zoo:vit-rotation", "zoo:vit-glyphs", "--json")[1])["models"]
+    assert len(both) == len(cards) + 2
     assert len(cards) >= 3
     assert all(card["family"] == "resnet" and card["num_parameters"] > 10_000 for card in cards)
 

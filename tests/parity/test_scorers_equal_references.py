@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
+from sklearn.covariance import ledoit_wolf
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
-from modelhound.scores import FeatureSet, probe, score
-from modelhound.scores.algebra import Algebra
+from modelhound.scores import FeatureSet, hscore_shrunk, nleep, probe, score, sfda, sgd_probe
+from modelhound.scores.algebra import MOST_MAIN_DIRECTIONS, Algebra
 from modelhound.scores.knn import choose_num_neighbours
 from modelhound.scores.probe import draw_held_out, fit_probe
 from modelhound.scores.ridge import RELATIVE_PENALTIES, leave_one_out
@@ -208,3 +211,196 @@ def test_logme_equals_the_greatest_evidence_found_by_brute_force(feature_set: Fe
     targets = np.eye(feature_set.num_classes)[labels]
     expected = np.mean([_greatest_evidence(features, target) for target in targets.T])
     assert score(feature_set, ["logme"], seed=0)["logme"].value == pytest.approx(expected, rel=1e-5)
+
+
+def _imbalanced() -> FeatureSet:
+    given = _features(300, 9, 4)
+    kept = (given.labels != 2) | (torch.arange(300) < 40)
+    kept &= (given.labels != 3) | (torch.arange(300) == 3)  # and a class of one
+    return FeatureSet(features=given.features[kept], labels=given.labels[kept], num_classes=4)
+
+
+EVERY_SHAPE = pytest.mark.parametrize(
+    "feature_set",
+    [
+        _features(100, 9, 4),
+        _features(30, 70, 3),
+        _features(60, 20, 3, rank=5),
+        _features(30, 70, 3, rank=5),
+        _features(80, 6, 2, separation=0.3),
+        _imbalanced(),
+        _features(50, 1, 2),
+        _features(200, 80, 3, separation=0.3),
+    ],
+    ids=[
+        "tall",
+        "wide",
+        "rank-deficient",
+        "wide and rank-deficient",
+        "two classes",
+        "imbalanced",
+        "one feature",
+        "many directions",
+    ],
+)
+
+
+def _value(feature_set: FeatureSet, scorer: str) -> float:
+    return score(feature_set, [scorer], seed=0)[scorer].value
+
+
+@EVERY_SHAPE
+def test_centroid_equals_taking_the_means_anew_without_each_item(feature_set: FeatureSet) -> None:
+    features, labels = _plain(feature_set)
+    hits = []
+    for item in range(len(labels)):
+        others = np.arange(len(labels)) != item
+        distances = np.full(feature_set.num_classes, np.inf)
+        for label in np.unique(labels[others]):
+            distances[label] = np.linalg.norm(features[others & (labels == label)].mean(0) - features[item])
+        hits.append(distances.argmin() == labels[item])
+    got = score(feature_set, ["centroid"], seed=0)["centroid"].item_scores
+    np.testing.assert_array_equal(got, np.float32(hits))
+
+
+@EVERY_SHAPE
+def test_sgd_probe_equals_torch_s_own_layer_loss_and_optimiser(feature_set: FeatureSet) -> None:
+    features, _ = _plain(feature_set)
+    algebra = Algebra(feature_set)
+    held_out = draw_held_out(algebra.labels, algebra.counts, seed=5)
+    scaler = StandardScaler().fit(features[~held_out])
+    scaled = torch.from_numpy(scaler.transform(features)) / np.sqrt(features.shape[1])
+    layer = torch.nn.Linear(features.shape[1], feature_set.num_classes).double()
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=sgd_probe.RATE)
+    inputs, targets = scaled[~held_out], feature_set.labels[~held_out]
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(sgd_probe.EPOCHS):
+        for batch in torch.randperm(len(inputs), generator=generator).split(sgd_probe.BATCH):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(layer(inputs[batch]), targets[batch]).backward()
+            optimiser.step()
+    with torch.no_grad():
+        expected = layer(scaled[held_out]).log_softmax(1)
+    got = sgd_probe.fit_sgd_probe(algebra, ~held_out, seed=5).log_probabilities(feature_set.features[held_out])
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
+    accuracy = float((expected.argmax(1) == feature_set.labels[held_out]).double().mean())
+    assert score(feature_set, ["sgd_probe"], seed=5)["sgd_probe"].value == pytest.approx(accuracy)
+
+
+@EVERY_SHAPE
+def test_the_shrunk_h_score_equals_its_definition_with_scikit_learn_s_shrinkage(feature_set: FeatureSet) -> None:
+    features, labels = _plain(feature_set)
+    shrunk, shrinkage = ledoit_wolf(features)
+    if feature_set.features.shape[1] == 1:
+        shrinkage = 0.0  # scikit-learn says so too, but by way of rounding
+    assert hscore_shrunk.find_shrinkage(Algebra(feature_set)) == pytest.approx(shrinkage, rel=1e-6)
+    class_means = np.stack([features[labels == label].mean(0) for label in range(feature_set.num_classes)])
+    between = np.atleast_2d(np.cov(class_means[labels], rowvar=False, bias=True))
+    expected = (1 - shrinkage) * np.trace(np.linalg.solve(shrunk, between))
+    assert _value(feature_set, "hscore_shrunk") == pytest.approx(expected, rel=1e-6)
+
+
+@EVERY_SHAPE
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nleep_equals_leep_of_scikit_learn_s_mixture_from_the_same_start(feature_set: FeatureSet) -> None:
+    features, labels = _plain(feature_set)
+    centred = features - features.mean(0)
+    left, roots, _ = np.linalg.svd(centred, full_matrices=False)
+    num_directions = min(32, int(np.searchsorted(np.cumsum(roots**2) / np.sum(roots**2), 0.8)) + 1)
+    points = left[:, :num_directions] * roots[:num_directions]
+    num_components = min(5 * feature_set.num_classes, len(labels) // 4)
+    # distances, and so the start, do not mind the signs of directions
+    owners = nleep.start(torch.from_numpy(points), num_components, seed=0).numpy()
+    sums = owners.sum(0)
+    means = owners.T @ points / sums[:, None]
+    least = nleep.LEAST_VARIANCE * np.square(points).mean()
+    variances = np.stack([points[owner == 1].var(0) for owner in owners.T]) + least
+    mixture = GaussianMixture(
+        len(sums),
+        covariance_type="diag",
+        tol=nleep.TOLERANCE,
+        reg_covar=least,
+        max_iter=nleep.MOST_STEPS,
+        init_params="random",
+        weights_init=sums / len(points),
+        means_init=means,
+        precisions_init=1 / variances,
+    )
+    shares = mixture.fit(points).predict_proba(points)
+    joint = np.stack([shares[labels == label].sum(0) for label in range(feature_set.num_classes)])
+    expected = np.mean([np.log((joint[y] / joint.sum(0)) @ share) for y, share in zip(labels, shares, strict=True)])
+    assert _value(feature_set, "nleep") == pytest.approx(expected, rel=1e-6)
+
+
+@EVERY_SHAPE
+def test_transrate_equals_its_definition(feature_set: FeatureSet) -> None:
+    features, labels = _plain(feature_set)
+    centred = features - features.mean(0)
+    centred /= np.sqrt(np.square(centred).sum(1).mean())
+
+    def rate(rows: Array) -> float:
+        return float(np.linalg.slogdet(np.eye(rows.shape[1]) + rows.T @ rows / (len(rows) * 1e-4))[1]) / 2
+
+    classes = [centred[labels == label] for label in range(feature_set.num_classes)]
+    expected = rate(centred) - sum(len(rows) / len(centred) * rate(rows) for rows in classes)
+    assert _value(feature_set, "transrate") == pytest.approx(expected, rel=1e-5)
+
+
+@EVERY_SHAPE
+def test_gbc_equals_the_sum_over_pairs_with_full_matrices(feature_set: FeatureSet) -> None:
+    features, labels = _plain(feature_set)
+    centred = features - features.mean(0)
+    left, roots, _ = np.linalg.svd(centred, full_matrices=False)
+    kept = np.flatnonzero(roots**2 > 1e-10 * roots[0] ** 2)[:MOST_MAIN_DIRECTIONS]
+    points = left[:, kept] * roots[kept]
+    clouds = [points[labels == label] for label in range(feature_set.num_classes)]
+    within = sum(np.square(cloud - cloud.mean(0)).sum() for cloud in clouds) / points.size
+    covariances = [np.diag(cloud.var(0) + max(1e-3 * within, 1e-6 * np.square(points).mean())) for cloud in clouds]
+    expected = 0.0
+    for one in range(len(clouds)):
+        for other in range(len(clouds)):
+            if one == other:
+                continue
+            middle = (covariances[one] + covariances[other]) / 2
+            apart = clouds[one].mean(0) - clouds[other].mean(0)
+            logs = [np.linalg.slogdet(matrix)[1] for matrix in (middle, covariances[one], covariances[other])]
+            distance = apart @ np.linalg.solve(middle, apart) / 8 + (logs[0] - (logs[1] + logs[2]) / 2) / 2
+            expected -= np.exp(-distance)
+    assert _value(feature_set, "gbc") == pytest.approx(expected, rel=1e-6)
+
+
+def _fisher_log_probabilities(features: Array, labels: NDArray[np.int64], shrinkage: float) -> Array:
+    """Classes by projecting on the generalised eigenvectors of the scatter between and the shrunk one within classes."""
+    num_items, num_classes = len(labels), labels.max() + 1
+    means = np.stack([features[labels == label].mean(0) for label in range(num_classes)])
+    shares = np.bincount(labels) / num_items
+    deviations = features - means[labels]
+    within = deviations.T @ deviations / num_items
+    num_directions = min(features.shape[1], num_items - 1)
+    within = (1 - shrinkage) * within + shrinkage * np.trace(within) / num_directions * np.eye(len(within))
+    spread = means - features.mean(0)
+    _, directions = eigh((spread.T * shares) @ spread, within)
+    directions = directions[:, -min(num_classes - 1, features.shape[1]) :]
+    seen, seen_means = features @ directions, means @ directions
+    logits = seen @ seen_means.T - np.square(seen_means).sum(1) / 2 + np.log(shares)
+    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+
+
+@EVERY_SHAPE
+def test_sfda_equals_fisher_s_directions_before_and_after_mixing(feature_set: FeatureSet) -> None:
+    features, labels = _plain(feature_set)
+    algebra = Algebra(feature_set)
+    means = np.stack([features[labels == label].mean(0) for label in range(feature_set.num_classes)])
+    within = (features - means[labels]).T @ (features - means[labels])
+    largest = float(np.linalg.eigvalsh(within)[-1] / np.trace(within))
+    compact = sfda._within(algebra.compact_scatter, algebra.compact_class_sums, algebra.counts)
+    shrinkage = sfda.find_shrinkage(algebra, compact)
+    assert shrinkage == pytest.approx(np.exp(-5 * largest), rel=0.01)
+    own = np.arange(len(labels)), labels
+    trust = np.exp(_fisher_log_probabilities(features, labels, shrinkage)[own])[:, None]
+    others = np.stack([features[labels != label].mean(0) for label in range(feature_set.num_classes)])
+    mixed = trust * features + (1 - trust) * others[labels]
+    expected = _fisher_log_probabilities(mixed, labels, shrinkage)[own].mean()
+    assert _value(feature_set, "sfda") == pytest.approx(expected, rel=1e-6)

@@ -1,4 +1,5 @@
 import os
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -144,3 +145,12 @@ def test_a_dataset_cannot_be_changed() -> None:
     data = open_dataset("digits", limit=20)
     with pytest.raises(FrozenInstanceError):
         data.labels = ()  # type: ignore[misc]
+
+
+def test_a_few_bad_images_in_a_small_sample_do_not_condemn_the_set(image_folder: Callable[..., Path]) -> None:
+    folder = image_folder(num_classes=2, per_class=100)
+    for index in range(8):  # 4 % of all, and as it happens far more of this sample
+        file = folder / "class0" / f"{index:03}.png"
+        file.write_bytes(file.read_bytes()[:100])
+    for seed in range(20):
+        assert 14 <= len(open_dataset(str(folder), limit=16, seed=seed)) <= 16

@@ -56,7 +56,7 @@ def test_all_image_suffixes_count_in_either_case_and_nothing_else(photos: Path) 
     make_folder(
         photos, "a/.hidden.jpg", "a/._1.jpg", "__MACOSX/a/1.jpg", ".git/1.jpg", "a/__MACOSX/1.jpg", "a/.x/1.jpg"
     )
-    for other in ("a/readme.txt", "a/1.gif", "a/jpg", "classes.csv"):
+    for other in ("a/readme.txt", "a/1.svg", "a/jpg", "classes.csv"):
         (photos / other).write_text("no image")
     assert open_dataset(str(photos)).item_names == (*good, "b/1.jpg", "b/2.jpg")
     assert open_dataset(str(photos)).skipped == ()
@@ -136,8 +136,8 @@ def test_an_empty_folder_holds_no_classes(photos: Path) -> None:
 
 def test_class_folders_without_images_say_which_files_would_count(photos: Path) -> None:
     (photos / "a").mkdir()
-    (photos / "a" / "1.gif").write_bytes(b"GIF89a")
-    assert "jpg, jpeg, png, webp or bmp" in message(photos)
+    (photos / "a" / "1.svg").write_text("<svg/>")
+    assert "jpg, jpeg, png, webp, bmp, tif, tiff or gif" in message(photos)
 
 
 def test_images_without_class_folders_are_to_be_moved(photos: Path) -> None:

@@ -41,6 +41,11 @@ def test_the_interval_is_that_of_a_binomial_share() -> None:
     assert ranking.models[0].interval == pytest.approx((0.75 - half_width, 0.75 + half_width), abs=0.005)
 
 
+def test_all_right_is_not_taken_for_certain() -> None:
+    low, high = rank_models([model("a", np.ones(100, np.float32))], rests_on=["ridge"], seed=0).models[0].interval
+    assert (low, high) == pytest.approx((0.025 ** (1 / 100), 1.0))  # the exact binomial bound
+
+
 def test_models_that_differ_in_few_items_share_a_rank() -> None:
     base = hits(300)
     close = base.copy()

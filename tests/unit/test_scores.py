@@ -9,11 +9,13 @@ import torch
 
 from modelhound import scores
 from modelhound.errors import DataError, RequestError
-from modelhound.scores import FeatureSet, knn, score
+from modelhound.scores import FeatureSet, gbc, knn, score
 from modelhound.scores.algebra import Algebra
+from modelhound.scores.leep import leep
+from modelhound.scores.nleep import start
 from modelhound.scores.probe import draw_held_out
 from modelhound.scores.registry import REGISTRY
-from modelhound.settings import SCORERS
+from modelhound.settings import ACCURACY_SCORERS, DEFAULT_SCORERS, SCORERS
 
 
 def _random(num_items: int, num_features: int, num_classes: int, *, seed: int = 0) -> FeatureSet:
@@ -28,6 +30,13 @@ def _labelled(features: list[list[float]], labels: list[int]) -> FeatureSet:
 
 def test_the_registry_holds_just_the_scorers_that_settings_offer() -> None:
     assert tuple(REGISTRY) == SCORERS
+
+
+def test_the_default_scorers_and_those_that_give_accuracies_are_among_them() -> None:
+    assert DEFAULT_SCORERS == ("ridge", "knn", "probe", "hscore", "logme")
+    assert set(ACCURACY_SCORERS) <= set(SCORERS)
+    judged = score(_random(40, 4, 2), SCORERS, seed=0)
+    assert {name for name in SCORERS if judged[name].item_scores is not None} == set(ACCURACY_SCORERS)
 
 
 def test_the_public_names_are_these() -> None:
@@ -105,7 +114,7 @@ def test_all_scorers_together_decompose_once_and_on_the_smaller_side(
     assert shapes == [(side, side)]
 
 
-@pytest.mark.parametrize("scorer", ["knn", "probe"])
+@pytest.mark.parametrize("scorer", ["knn", "probe", "centroid", "sgd_probe", "sfda"])
 def test_a_scorer_that_needs_no_decomposition_causes_none(
     count_calls: Callable[[str], list[tuple[int, ...]]], scorer: str
 ) -> None:
@@ -137,6 +146,7 @@ def test_the_size_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch, num
     whole = score(given, SCORERS, seed=0)
     monkeypatch.setattr(scores.algebra, "_BLOCK_BYTES", 8 * 60 * 3)
     monkeypatch.setattr(knn, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(gbc, "_BLOCK_VALUES", 1)
     pieces = score(given, SCORERS, seed=0)
     for name in SCORERS:
         assert pieces[name].value == pytest.approx(whole[name].value, abs=1e-9)
@@ -227,3 +237,93 @@ def test_classes_of_two_items_can_all_be_probed() -> None:
     assert result.item_scores is not None
     assert np.isnan(result.item_scores).sum() == 10
     assert result.value == 1.0
+
+
+def test_both_probes_hold_out_the_same_items() -> None:
+    for seed in (0, 1):
+        judged = score(_random(60, 5, 3), ["probe", "sgd_probe"], seed=seed)
+        exact, walked = judged["probe"].item_scores, judged["sgd_probe"].item_scores
+        assert exact is not None
+        assert walked is not None
+        np.testing.assert_array_equal(np.isnan(exact), np.isnan(walked))
+
+
+def test_plain_descent_learns_what_can_be_learned() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(1000) % 100
+    features = torch.eye(100)[labels] + 0.02 * torch.randn(1000, 100, generator=generator)
+    assert score(FeatureSet(features=features, labels=labels, num_classes=100), ["sgd_probe"], seed=0)[
+        "sgd_probe"
+    ].value > 0.99  # fmt: skip
+
+
+def test_an_item_does_not_take_part_in_its_own_class_mean() -> None:
+    # Item 2 would pull the mean of class 0 to 2.0, as near as that of class 1; without it that mean is 0.5.
+    given = _labelled([[0.0], [1.0], [5.0], [8.0], [9.0]], [0, 0, 0, 1, 1])
+    got = score(given, ["centroid"], seed=0)["centroid"].item_scores
+    assert got is not None
+    np.testing.assert_array_equal(got, np.float32([1, 1, 0, 1, 1]))
+
+
+def test_the_item_of_a_class_of_one_is_never_right() -> None:
+    given = _labelled([[0.0], [1.0], [50.0]], [0, 0, 1])
+    got = score(given, ["centroid"], seed=0)["centroid"].item_scores
+    assert got is not None
+    np.testing.assert_array_equal(got, np.float32([1, 1, 0]))
+
+
+def test_clusters_that_are_the_labels_have_a_leep_of_zero() -> None:
+    labels = torch.arange(12) % 3
+    assert leep(torch.eye(5)[labels], labels) == pytest.approx(0.0)  # two clusters stay empty
+
+
+def test_clusters_that_tell_nothing_have_a_leep_of_minus_the_entropy_of_the_labels() -> None:
+    labels = torch.tensor([0, 0, 0, 1])
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    assert leep(torch.full((4, 2), 0.5), labels) == pytest.approx(-entropy)
+
+
+def test_leep_counts_labels_by_cluster_and_not_clusters_by_label() -> None:
+    # P(y=0|z=0) = 1.5/2, P(y=0|z=1) = .5/2; by hand: items 0 and 1 expect 0.75 and 0.5 of class 0, items 2 and 3 of class 1.
+    soft = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.0, 1.0]])
+    assert leep(soft, torch.tensor([0, 0, 1, 1])) == pytest.approx((2 * np.log(0.75) + 2 * np.log(0.5)) / 4)
+    # more clusters than classes, one of them shared: the two do not change places
+    shared = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert leep(shared, torch.tensor([0, 0, 1, 1])) == pytest.approx(np.log(0.5) / 2)
+
+
+def test_clusters_found_without_labels_can_be_the_labels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(90) % 3
+    features = 50 * torch.eye(3)[labels] + torch.randn(90, 3, generator=generator)
+    assert score(FeatureSet(features=features, labels=labels, num_classes=3), ["nleep"], seed=0)[
+        "nleep"
+    ].value == pytest.approx(0.0, abs=1e-6)  # fmt: skip
+
+
+def test_the_seed_draws_where_a_mixture_starts() -> None:
+    points = torch.randn(50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert torch.equal(start(points, 5, seed=0), start(points, 5, seed=0))
+    assert not torch.equal(start(points, 5, seed=0), start(points, 5, seed=1))
+
+
+def test_a_mixture_has_no_more_components_than_different_items() -> None:
+    points = torch.eye(3, dtype=torch.float64)[torch.arange(30) % 3]
+    assert start(points, 15, seed=0).shape == (30, 3)
+
+
+def test_classes_that_coincide_overlap_fully_and_far_ones_not_at_all() -> None:
+    noise = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).repeat(3, 1)
+    labels = torch.arange(3).repeat_interleave(30)
+    same = FeatureSet(features=noise, labels=labels, num_classes=3)
+    apart = FeatureSet(features=noise + 100.0 * torch.eye(4)[labels], labels=labels, num_classes=3)
+    assert score(same, ["gbc"], seed=0)["gbc"].value == pytest.approx(-6.0)
+    assert score(apart, ["gbc"], seed=0)["gbc"].value == pytest.approx(0.0, abs=1e-9)
+
+
+def test_one_hot_features_save_their_whole_coding_rate_but_one_direction_per_class() -> None:
+    labels = torch.arange(40) % 4
+    given = FeatureSet(features=torch.eye(4)[labels], labels=labels, num_classes=4)
+    # 3 directions of variance 1/3 for all items, one of length 1 for each class
+    expected = 1.5 * np.log(1 + 1e4 / 3) - 0.5 * np.log(1 + 1e4)
+    assert score(given, ["transrate"], seed=0)["transrate"].value == pytest.approx(expected)

@@ -27,6 +27,10 @@ def test_settings_from_text_and_from_python_are_the_same_object() -> None:
         ("batch", 0, "at least 1"),
         ("workers", -1, "at least 0"),
         ("seed", -1, "at least 0"),
+        ("seed", 10**20, "at least 0"),
+        ("limit", 40.5, "whole number"),
+        ("limit", "40", "whole number"),
+        ("device", None, "expected text"),
         ("scorers", ("best",), "one of ridge"),
         ("scorers", (), "one or more of ridge"),
         ("weights", "none", "pretrained, random"),
@@ -36,6 +40,12 @@ def test_settings_from_text_and_from_python_are_the_same_object() -> None:
 def test_a_value_that_cannot_be_used_is_refused_with_what_is_allowed(name: str, value: object, expected: str) -> None:
     with pytest.raises(RequestError, match=expected):
         SearchSettings("digits", **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", ["", "caf\udce9"])
+def test_a_data_reference_must_be_text(data: str) -> None:
+    with pytest.raises(RequestError, match="cannot use --data"):
+        SearchSettings(data)
 
 
 def test_settings_cannot_be_changed() -> None:

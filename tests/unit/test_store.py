@@ -118,16 +118,51 @@ def test_a_folder_begun_with_another_request_is_refused_and_says_what_differs(tm
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "holiday.jpg").write_bytes(b"photo")
-    with pytest.raises(RequestError, match="holds other files"), opened(tmp_path):
+    (tmp_path / "album").mkdir()
+    (tmp_path / "album" / "holiday.jpg").write_bytes(b"photo")
+    with pytest.raises(RequestError, match="holds other files"), opened(tmp_path / "album"):
         pass
-    assert [path.name for path in tmp_path.iterdir() if path.name not in {"work", "cache", "hub"}] == ["holiday.jpg"]
+    assert [path.name for path in (tmp_path / "album").iterdir()] == ["holiday.jpg"]
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
-    with pytest.raises(RequestError, match="found a file"), opened(tmp_path / "run"):
+    for path in (tmp_path / "run", tmp_path / "run" / "below"):
+        with pytest.raises(RequestError, match="choose another --run"), opened(path):
+            pass
+
+
+def test_what_a_kill_leaves_of_an_unfinished_write_is_swept_away(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").touch()
+    (tmp_path / "run" / ".asked.json.123-456").write_text('{"ver')
+    with opened(tmp_path / "run") as run:
+        run.append(failure(1))
+    assert {path.name for path in (tmp_path / "run").iterdir()} - {"lock"} == {"asked.json", "records.jsonl"}
+
+
+def test_records_whose_request_is_gone_are_not_taken_for_others(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as run:
+        run.append(measured("zoo:a"))
+    (tmp_path / "run" / "asked.json").unlink()
+    with pytest.raises(RequestError, match="nobody knows"), opened(tmp_path / "run", {"seed": 5}):
         pass
+
+
+def test_a_run_that_goes_on_is_unfinished_until_it_has_a_new_ranking(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs" / "one") as run:
+        run.write_ranking(ranking("zoo:a"))
+    assert list_runs(tmp_path / "runs")[0].finished
+    with opened(tmp_path / "runs" / "one"):
+        assert not list_runs(tmp_path / "runs")[0].finished
+
+
+def test_others_may_read_a_run(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as run:
+        run.append(failure(1))
+        run.write_ranking(ranking("zoo:a"))
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "run").iterdir() if path.name != "lock"}
+    assert len(modes) == 1  # whatever the umask gives, the same for all
 
 
 def _append_on_a_full_disk(path: Path) -> None:
@@ -186,7 +221,8 @@ def test_runs_are_listed_with_what_they_hold(tmp_path: Path) -> None:
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "asked.json").write_text("{")
     found = {Path(summary.run).name: summary for summary in list_runs(tmp_path / "runs")}
-    assert set(found) == {"one", "two"}
+    assert set(found) == {"one", "two", "broken"}
+    assert found["broken"].verb == "damaged"
     assert (found["one"].best, found["one"].num_models, found["one"].num_failures) == ("zoo:a", 1, 1)
     assert not found["two"].finished
     assert list_runs(tmp_path / "nowhere") == []

@@ -50,7 +50,7 @@ def rank_models(
                 rank=rank,
                 model=record.model,
                 score=float(scores[index]),
-                interval=_interval(resampled[index], confidence),
+                interval=_score_interval(item_scores[index], resampled[index], confidence),
                 scores=record.scores,
                 num_parameters=record.num_parameters,
                 seconds=record.wall_seconds,
@@ -103,6 +103,15 @@ def _shared_ranks(resampled: Floats, confidence: float) -> list[int]:
             leader = position
         ranks.append(leader + 1)
     return ranks
+
+
+def _score_interval(item_scores: Floats, samples: Floats, confidence: float) -> tuple[float, float]:
+    """The bootstrap's interval; where all items are right or all wrong, resampling them tells nothing and counting does."""
+    num_right = float(item_scores.sum())
+    if num_right in (0.0, float(len(item_scores))):
+        exact = stats.binomtest(int(num_right), len(item_scores)).proportion_ci(confidence, method="exact")
+        return float(exact.low), float(exact.high)
+    return _interval(samples, confidence)
 
 
 def _interval(samples: Floats, confidence: float) -> tuple[float, float]:

@@ -5,16 +5,16 @@ Out: for each item its stamp, or the reason why it cannot be read
 Nothing here decides how many broken items are too many.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from modelhound.data.images import UnreadableImageError
 from modelhound.data.source import Reader
+from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch
 
-__all__ = ["Finding", "check_items", "count_cores"]
+__all__ = ["Finding", "check_items"]
 
 _TASK = "checking images"
 _MAX_THREADS = 16
@@ -43,11 +43,6 @@ def check_items(reader: Reader, num_items: int, watch: Watch) -> list[Finding]:
     finally:
         pool.shutdown(wait=True, cancel_futures=True)  # does nothing unless interrupted: then the queue is dropped
     return findings
-
-
-def count_cores() -> int:
-    """Cores this process may use, which on a shared machine can be fewer than it has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_chunk(reader: Reader, positions: Sequence[int]) -> list[Finding]:

@@ -7,13 +7,13 @@ Nothing here knows how items are stored (see `embedded`, `folder`) or what a mod
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from PIL import Image
 
-from modelhound.data.checking import check_items
+from modelhound.data.checking import Finding, check_items
 from modelhound.data.choosing import choose_balanced
 from modelhound.data.embedded import EMBEDDED, list_embedded
 from modelhound.data.folder import list_folder
@@ -72,12 +72,14 @@ def open_dataset(reference: str, *, limit: int | None = None, seed: int = 0, wat
     chosen = _choose(reference, listing, limit, seed)
     reader = listing.reader.select(chosen)
     findings = check_items(reader, len(chosen), watch)
-    bad = tuple(
-        ItemSkipped(item=listing.item_names[position], reason=finding.problem)
-        for position, finding in zip(chosen, findings, strict=True)
-        if finding.problem is not None
-    )
-    _check_not_too_many(reference, bad, len(chosen))
+    bad = _list_bad(listing, chosen, findings)
+    if limit is not None and _too_many(len(bad), len(chosen)):
+        # A few of a small sample say little: the rule is about the data set.
+        everything = check_items(listing.reader, len(listing.labels), watch)
+        bad_in_all = _list_bad(listing, range(len(listing.labels)), everything)
+        _check_not_too_many(reference, bad_in_all, len(listing.labels))
+    else:
+        _check_not_too_many(reference, bad, len(chosen))
     good = [place for place, finding in enumerate(findings) if finding.problem is None]
     labels = tuple(listing.labels[chosen[place]] for place in good)
     names = tuple(listing.item_names[chosen[place]] for place in good)
@@ -107,8 +109,20 @@ def _choose(reference: str, listing: Listing, limit: int | None, seed: int) -> l
     return positions
 
 
+def _list_bad(listing: Listing, positions: Sequence[int], findings: Sequence[Finding]) -> tuple[ItemSkipped, ...]:
+    return tuple(
+        ItemSkipped(item=listing.item_names[position], reason=finding.problem)
+        for position, finding in zip(positions, findings, strict=True)
+        if finding.problem is not None
+    )
+
+
+def _too_many(num_bad: int, total: int) -> bool:
+    return num_bad * 100 > total * _MAX_BAD_PERCENT
+
+
 def _check_not_too_many(reference: str, bad: tuple[ItemSkipped, ...], total: int) -> None:
-    if len(bad) * 100 > total * _MAX_BAD_PERCENT:
+    if _too_many(len(bad), total):
         raise DataError(
             f"cannot use {reference!r}: expected at most {_MAX_BAD_PERCENT} % unreadable images, but {len(bad)} of {total} "
             f"are: {_list_some(bad)}; repair or remove them"

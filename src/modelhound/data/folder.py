@@ -24,8 +24,8 @@ from modelhound.records import ItemSkipped
 
 __all__ = ["list_folder"]
 
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
-_KINDS = "jpg, jpeg, png, webp or bmp"
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+_KINDS = "jpg, jpeg, png, webp, bmp, tif, tiff or gif"
 _LAYOUT = "a folder that holds one folder of images per class"
 _SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"}
 

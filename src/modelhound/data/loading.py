@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from modelhound.data.checking import count_cores
 from modelhound.data.dataset import Dataset
 from modelhound.data.preprocessing import Preprocessing, make_transform
 from modelhound.errors import DataError, RequestError
+from modelhound.meter import count_cores
 
 if TYPE_CHECKING:
     import torch

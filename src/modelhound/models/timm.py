@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from huggingface_hub.errors import LocalEntryNotFoundError
 
+from modelhound import __version__
 from modelhound.compat import import_timm
 from modelhound.errors import ModelError
 from modelhound.models.source import ModelCard, Network, Weights
@@ -32,6 +33,7 @@ class TimmSource:
         self._unreachable: Exception | None = None
 
     def names(self) -> tuple[str, ...]:
+        self._unreachable = None  # names are asked for when a search begins, and by then the hub may be back
         return tuple(self._remember("names", lambda: import_timm().list_models()))
 
     def has(self, name: str) -> bool:
@@ -82,7 +84,7 @@ class TimmSource:
 
     def _remember(self, key: str, find_out: Callable[[], Any]) -> Any:
         if not hasattr(self, "_memo"):
-            self._memo = Memo(f"timm-{importlib.metadata.version('timm')}")
+            self._memo = Memo(f"timm-{importlib.metadata.version('timm')}-{__version__}")
             self._facts = self._memo.load()
         if key not in self._facts:
             self._facts[key] = find_out()

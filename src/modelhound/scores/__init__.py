@@ -5,6 +5,7 @@ Out: one Score for each scorer asked   (ranked by `analysis`)
 Nothing here knows models, files or clocks; `timed` lets a caller who owns a clock time each scorer.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -43,6 +44,7 @@ def score(
         for name in scorers:
             with timed(name):
                 scores[name] = REGISTRY[name](algebra, seed=seed)
+                _check_score(name, scores[name])
     return scores
 
 
@@ -60,6 +62,13 @@ def _check_labels(feature_set: FeatureSet) -> None:
     if int(counts.max()) < 2:
         raise DataError(
             "cannot score features with one item per class: expected a class of two items or more, take more items"
+        )
+
+
+def _check_score(name: str, score: Score) -> None:
+    if not math.isfinite(score.value):
+        raise ModelError(
+            f"cannot score features by {name}: expected a finite score, got {score.value}; leave {name} out"
         )
 
 

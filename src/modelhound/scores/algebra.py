@@ -20,9 +20,12 @@ import torch
 
 from modelhound.scores.feature_set import FeatureSet
 
-__all__ = ["Algebra", "Spectrum"]
+__all__ = ["MOST_MAIN_DIRECTIONS", "Algebra", "Spectrum"]
 
 _BLOCK_BYTES = 64 * 2**20
+
+MOST_MAIN_DIRECTIONS = 64
+"""How many of the largest principal components `Algebra.main_components` keeps."""
 
 # An eigenvalue this much below the largest is rounding: float32 networks leave relative errors of about 1e-6 in their
 # features, and eigenvalues are squares. Anything larger would let scores depend on the batch size.
@@ -133,6 +136,64 @@ class Algebra:
         assert spectrum.left is not None
         along = torch.cat([centred @ self.mean for _, centred in self.centred_blocks()])
         return (spectrum.left.T @ along) / spectrum.values.sqrt()
+
+    @cached_property
+    def squared_lengths(self) -> torch.Tensor:
+        """The squared length of each row of F, [num_items]."""
+        return torch.cat([centred.square().sum(1) for _, centred in self.centred_blocks()])
+
+    @cached_property
+    def main_components(self) -> torch.Tensor:
+        """The first columns of FV, principal components by falling variance, [num_items, at most 64 and at most rank]."""
+        spectrum = self.spectrum
+        if spectrum.left is not None:
+            kept = spectrum.left[:, :MOST_MAIN_DIRECTIONS]
+            return kept * spectrum.values[:MOST_MAIN_DIRECTIONS].sqrt()
+        assert spectrum.right is not None
+        kept = spectrum.right[:, :MOST_MAIN_DIRECTIONS]
+        return torch.cat([centred @ kept for _, centred in self.centred_blocks()])
+
+    @cached_property
+    def compact_class_sums(self) -> torch.Tensor:
+        """Sums of the rows of `compact_blocks` of each class, [num_classes, its columns]."""
+        if self.is_tall:
+            return self.class_sums
+        return (self.targets_in_left * self.spectrum.values.sqrt()[:, None]).T
+
+    @property
+    def compact_scatter(self) -> torch.Tensor:
+        """F'F in the columns of `compact_blocks`."""
+        return self.scatter if self.is_tall else self.spectrum.values.diag()
+
+    def compact_blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        """F in no more columns than it has rows, some rows at a time: F itself where it is tall, else FV.
+
+        A rotation: lengths and angles stay, so whatever rests on these alone may use the smaller matrix.
+        """
+        if self.is_tall:
+            yield from self.centred_blocks()
+            return
+        roots = self.spectrum.values.sqrt()
+        for rows, left in self.left_blocks():
+            yield rows, left * roots
+
+    def class_products(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """For each class that has items its number, and the smaller of G'G and GG' where G is its rows of F."""
+        by_class = self.labels.argsort(stable=True)
+        for label, items in enumerate(torch.split(by_class, self.counts.long().tolist())):
+            if len(items) == 0:
+                continue
+            if not self.is_tall:
+                yield label, self.gram[items[:, None], items]
+            elif len(items) <= self.num_features:
+                centred = self.features[items].double() - self.mean
+                yield label, centred @ centred.T
+            else:
+                total = torch.zeros_like(self.scatter)
+                for some in self._slices(len(items), self.num_features):
+                    centred = self.features[items[some]].double() - self.mean
+                    total.addmm_(centred.T, centred)
+                yield label, total
 
     def centred_blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         """F, some rows at a time."""

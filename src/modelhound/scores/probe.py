@@ -27,7 +27,7 @@ import torch
 from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import Score
 
-__all__ = ["Probe", "draw_held_out", "fit_probe", "score_by_probe"]
+__all__ = ["Probe", "draw_held_out", "fit_probe", "judge_probe", "score_by_probe", "standardise"]
 
 _HELD_OUT_SHARE = 0.2
 _MOST_STEPS = 100
@@ -55,11 +55,7 @@ class Probe:
 def score_by_probe(algebra: Algebra, *, seed: int) -> Score:
     """Accuracy of a linear layer on a held-out fifth of the items."""
     held_out = draw_held_out(algebra.labels, algebra.counts, seed=seed)
-    probe = fit_probe(algebra, ~held_out)
-    hits = torch.zeros_like(held_out)
-    predicted = probe.log_probabilities(algebra.features[held_out]).argmax(1)
-    hits[held_out] = predicted == algebra.labels[held_out]
-    return Score.from_hits(hits, tested=held_out)
+    return judge_probe(fit_probe(algebra, ~held_out), algebra, held_out)
 
 
 def draw_held_out(labels: torch.Tensor, counts: torch.Tensor, *, seed: int) -> torch.Tensor:
@@ -75,14 +71,27 @@ def draw_held_out(labels: torch.Tensor, counts: torch.Tensor, *, seed: int) -> t
     return held_out
 
 
-def fit_probe(algebra: Algebra, training: torch.Tensor) -> Probe:
-    """Train on the items that are marked in `training`, [num_items] boolean."""
-    inputs = algebra.features[training].double()
+def judge_probe(probe: Probe, algebra: Algebra, held_out: torch.Tensor) -> Score:
+    """The share of the held-out items that a trained layer gets right."""
+    hits = torch.zeros_like(held_out)
+    predicted = probe.log_probabilities(algebra.features[held_out]).argmax(1)
+    hits[held_out] = predicted == algebra.labels[held_out]
+    return Score.from_hits(hits, tested=held_out)
+
+
+def standardise(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Features of mean 0 and variance 1, or 0 where they do not vary; with the mean and the scale that made them so."""
+    inputs = features.double()
     mean = inputs.mean(0)
-    inputs -= mean
+    inputs = inputs - mean if inputs is features else inputs.sub_(mean)
     variance = inputs.square().mean(0)
     scale = torch.where(variance > _CONSTANT * mean.square(), variance.rsqrt(), 0.0)
-    inputs *= scale
+    return inputs.mul_(scale), mean, scale
+
+
+def fit_probe(algebra: Algebra, training: torch.Tensor) -> Probe:
+    """Train on the items that are marked in `training`, [num_items] boolean."""
+    inputs, mean, scale = standardise(algebra.features[training])
     rotation = None
     if algebra.is_tall:
         # all items, where the training items alone would be exact: already there, and near enough to steer by

@@ -88,11 +88,10 @@ def _look_at_gpu(machine: Machine) -> Check:
     if outcome.ok and outcome.value["devices"]:
         return Check(name="GPU", verdict="good", finding=", ".join(outcome.value["devices"]))
     if machine.gpus:
-        why = (
-            f"torch was built for CUDA {outcome.value['cuda']}"
-            if outcome.ok
-            else f"the probe ended with {outcome.ending}"
-        )
+        why = f"the probe ended with {outcome.ending}"
+        if outcome.ok:
+            built_for = outcome.value["cuda"]
+            why = f"it was built for CUDA {built_for}" if built_for else "it was built without CUDA"
         return Check(
             name="GPU",
             verdict="broken",
@@ -113,8 +112,10 @@ def _look_at_bf16(machine: Machine) -> Check:
         return Check(
             name=name, verdict="broken", finding="products give wrong numbers", advice="keep to fp32 on this CPU"
         )
+    if outcome.ending.startswith("exit code"):  # an ordinary error, not the processor's doing
+        return Check(name=name, verdict="note", finding=f"could not be tried: {_last_line(outcome)}")
     guarded = run_in_fresh_process(_BF16_PROBE, environment={"ONEDNN_MAX_CPU_ISA": _SAFE_ISA}, timeout_seconds=60)
-    cure = f"export ONEDNN_MAX_CPU_ISA={_SAFE_ISA} before you start" if guarded.ok else "keep to fp32 on this CPU"
+    cure = f"export ONEDNN_MAX_CPU_ISA={_SAFE_ISA} before you start" if guarded.value else "keep to fp32 on this CPU"
     why = ": the CPU announces instructions that it cannot run" if outcome.ending == "SIGILL" else ""
     return Check(
         name=name, verdict="broken", finding=f"a product ends the process with {outcome.ending}{why}", advice=cure
@@ -220,7 +221,7 @@ def probe_libraries() -> dict[str, Any]:
 
 
 def probe_gpu() -> dict[str, Any]:
-    """Runs in a child: a product on every CUDA device, in the precision that searches use there."""
+    """Runs in a child: a product on every CUDA device, in bf16, which every device worth using can do."""
     import torch
 
     devices = []

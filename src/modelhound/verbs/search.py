@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from modelhound.analysis import rank_models
-from modelhound.compat import import_timm, keep_freed_memory
+from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
 from modelhound.errors import HoundError, RequestError, StoreError
 from modelhound.meter import Meter, describe_machine, resolve_device, utc_now
@@ -30,12 +30,12 @@ from modelhound.records import (
     silent,
     to_plain,
 )
-from modelhound.settings import DEFAULT_SCORERS, SearchSettings
+from modelhound.settings import ACCURACY_SCORERS, DEFAULT_SCORERS, SearchSettings
 from modelhound.store import RunFolder, default_run_path, open_run
 
 __all__ = ["SearchResult", "run_search", "search"]
 
-_DECISIVE_SCORERS = ("ridge", "knn", "probe")
+_DECISIVE_SCORERS = ACCURACY_SCORERS
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,10 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     num_items: int
     num_classes: int
     device: str
+    weights: str
     ranking: Ranking
+    top: int | None
+    """How many of the ranking to show; the ranking itself is whole."""
     failures: tuple[Failure, ...]
     skipped: tuple[ItemSkipped, ...]
     phases: dict[str, float]
@@ -54,13 +57,14 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """The document that `hound search --json` prints."""
-        rows = [to_plain(model) for model in self.ranking.models]
+        rows = [to_plain(model) for model in self.ranking.models[: self.top]]
         return {
             "run": str(self.run),
             "data": self.data,
             "num_items": self.num_items,
             "num_classes": self.num_classes,
             "device": self.device,
+            "weights": self.weights,
             "rests_on": list(self.ranking.rests_on),
             "confidence": self.ranking.confidence,
             "ranking": rows,
@@ -108,6 +112,7 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
     rests_on = _decisive(settings.scorers)
     models = find_models(settings.models)
     watch(Progress(task="loading libraries", done=0, total=1))
+    wait_asleep()
     import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
     watch(Progress(task="loading libraries", done=1, total=1))
     device = resolve_device(settings.device)
@@ -121,8 +126,10 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
     with open_run(path, verb="search", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
         finished = {record.model: record for record in run.read(ModelMeasured)}
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
+        known = run.read(ItemSkipped)
         for skipped in dataset.skipped:
-            run.append(skipped)
+            if skipped not in known:
+                run.append(skipped)
         num_resumed = sum(str(model) in finished for model in models)
         failures = _measure_all(models, finished, settings, dataset, device, run, watch)
         watch(Progress(task="models", done=len(models), total=len(models)))
@@ -135,7 +142,9 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
         num_items=len(dataset),
         num_classes=len(dataset.class_names),
         device=device,
-        ranking=msgspec.structs.replace(ranking, models=ranking.models[: settings.top]),
+        weights=settings.weights,
+        ranking=ranking,
+        top=settings.top,
         failures=tuple(failures),
         skipped=dataset.skipped,
         phases=_total_phases(measured),
@@ -157,7 +166,6 @@ def _decisive(scorers: Sequence[str]) -> tuple[str, ...]:
 def _identity(settings: SearchSettings, dataset: Dataset, device: str) -> dict[str, Any]:
     """Whatever decides the numbers; the models may grow from one start to the next."""
     return {
-        "data": settings.data,
         "data_fingerprint": dataset.fingerprint,
         "limit": settings.limit,
         "scorers": list(settings.scorers),
@@ -185,8 +193,8 @@ def _measure_all(
         meter = Meter(device)
         try:
             record = _measure(model, settings, dataset, meter, watch)
-        except StoreError:
-            raise
+        except (RequestError, StoreError):
+            raise  # not this model's fault: data that changed or cannot be read, a disk that is full
         except Exception as error:  # whatever a stranger's model raises, the others go on
             failure = Failure(model=str(model), phase=meter.current_phase, error=_explain(error))
             failures.append(failure)

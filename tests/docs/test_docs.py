@@ -1,0 +1,86 @@
+"""What the pages say is so: links lead somewhere, commands parse, rooms and targets exist, the zoo's table is the zoo's."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from modelhound import cli, settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("zoo/*.md"), *ROOT.glob("benchmarks/**/*.md")]
+)
+README = (ROOT / "README.md").read_text()
+COMMANDS = sorted(set(re.findall(r"^(?:\$ )?(hound .+?)(?:  +#.*)?$", README, flags=re.MULTILINE)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if "://" not in link:
+            assert (page.parent / link).exists(), link
+
+
+def test_the_readme_shows_commands() -> None:
+    assert len(COMMANDS) >= 5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_readme_parse(command: str) -> None:
+    _, *argv = shlex.split(command)
+    function, bound, _ = cli.app.parse_args(argv, exit_on_error=False, print_error=False)
+    assert callable(function)
+    assert bound is not None
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"`?make ([a-z-]+)", README))))
+def test_make_targets_of_the_readme_exist(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE) or target in {"and"}
+
+
+def test_the_architecture_page_names_every_room_and_no_other() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"^\| `([a-z_]+)(?:\.py|/)` \|", page, flags=re.MULTILINE))
+    package = ROOT / "src" / "modelhound"
+    rooms = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
+    rooms |= {path.parent.name for path in package.glob("*/__init__.py")}
+    assert named == rooms
+
+
+def test_the_readme_names_every_default_scorer() -> None:
+    for scorer in settings.DEFAULT_SCORERS:
+        assert f"`{scorer}`" in README
+
+
+def test_the_zoos_page_shows_the_table_of_its_files() -> None:
+    script = [
+        sys.executable,
+        str(ROOT / "zoo" / "train.py"),
+        "--table",
+        "--out",
+        str(ROOT / "src/modelhound/models/weights"),
+    ]
+    table = subprocess.run(script, capture_output=True, text=True, check=True).stdout.strip()
+    assert table in (ROOT / "zoo" / "README.md").read_text()
+
+
+def test_the_public_names_are_these() -> None:
+    import modelhound
+
+    assert sorted(modelhound.__all__) == [
+        "HoundError",
+        "RequestError",
+        "SearchResult",
+        "SearchSettings",
+        "__version__",
+        "doctor",
+        "search",
+    ]
+    for name in modelhound.__all__:
+        assert getattr(modelhound, name) is not None
+    assert callable(modelhound.search)
+    assert set(dir(modelhound)) == set(modelhound.__all__)

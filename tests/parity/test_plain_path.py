@@ -1,0 +1,57 @@
+"""The plain path is what anyone would write by hand: read, transform, run, one image at a time."""
+
+import pytest
+import torch
+
+from modelhound.compat import import_timm
+from modelhound.data import open_dataset
+from modelhound.features import extract_features, suitable_batch
+from modelhound.meter import Meter
+from modelhound.models import SOURCES
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet-glyphs", "vit-rotation", "convnext-textures", "mixer-shapes", "mobilenet-shapes"]
+)
+def test_features_equal_those_of_one_image_at_a_time(name: str) -> None:
+    timm = import_timm()
+    dataset = open_dataset("digits", limit=24)
+    network = SOURCES["zoo"].build(name, SOURCES["zoo"].read_weights(name))
+    wanted = network.preprocessing
+    transform = timm.data.create_transform(
+        input_size=(3, *wanted.input_size),
+        interpolation=wanted.interpolation,
+        mean=wanted.mean,
+        std=wanted.std,
+        crop_pct=wanted.crop_fraction,
+        crop_mode=wanted.crop_mode,
+    )
+    by_hand = []
+    with torch.inference_mode():
+        for index in range(len(dataset)):
+            image = transform(dataset.read_image(index))[None]
+            by_hand.append(network.module.forward_head(network.module.forward_features(image), pre_logits=True))
+    result = extract_features(network, dataset, device="cpu", batch=7, workers=0, meter=Meter())
+    torch.testing.assert_close(result.features, torch.cat(by_hand), rtol=1e-4, atol=1e-5)
+    assert result.labels.tolist() == list(dataset.labels)
+
+
+def test_every_batch_is_one_sample_of_each_phase() -> None:
+    dataset = open_dataset("digits", limit=24)
+    network = SOURCES["zoo"].build("resnet-glyphs", None)
+    meter = Meter()
+    extract_features(network, dataset, device="cpu", batch=10, workers=0, meter=meter)
+    counts = {each.phase: len(each.seconds) for each in meter.samples}
+    assert counts == {"wait for data": 3, "data to device": 3, "forward": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "expected"),
+    [
+        ("resnet-glyphs", "cpu", 128),
+        ("efficientnet_lite1", "cpu", 18),
+        ("efficientnet_lite1", "cuda:0", 128),
+    ],
+)
+def test_the_batch_follows_the_size_of_images_on_a_cpu(name: str, device: str, expected: int) -> None:
+    assert suitable_batch(SOURCES["zoo"].build(name, None), device) == expected

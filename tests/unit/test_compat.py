@@ -1,0 +1,63 @@
+"""What other packages need before they import, tried in processes that have not imported them yet."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**clean, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_torchvision_imports_whether_or_not_its_operators_fit_this_torch() -> None:
+    fits = python("import torchvision").returncode == 0
+    code = (
+        "from modelhound.compat import import_torchvision, torchvision_ops_available as ops; import_torchvision(); "
+        "from torchvision.transforms import v2; import timm; print(ops())"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(fits)
+
+
+def test_another_failure_of_torchvision_is_not_hidden(tmp_path: object) -> None:
+    code = (
+        "import sys, types; from modelhound import compat\n"
+        "import importlib\n"
+        "def broken(name): raise RuntimeError('the disk is on fire')\n"
+        "importlib.import_module = broken\n"
+        "compat.import_torchvision()"
+    )
+    assert "the disk is on fire" in python(code).stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc only")
+def test_freed_memory_is_kept_and_used_again() -> None:
+    code = (
+        "import resource, torch; from modelhound.compat import keep_freed_memory\n"
+        "if {keep}: assert keep_freed_memory()\n"
+        "torch.set_num_threads(1)\n"
+        "for turn in range(20):\n"
+        "    if turn == 10: before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    block = torch.ones(16_000_000); del block\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"
+    )
+    given_back, kept = (int(python(code.format(keep=keep)).stdout) for keep in (False, True))
+    assert given_back > 10 * (kept + 10)
+
+
+def test_threads_wait_asleep_unless_the_user_says_otherwise() -> None:
+    code = "import os; from modelhound.compat import wait_asleep; print(wait_asleep(), os.environ['OMP_WAIT_POLICY'])"
+    assert python(code).stdout.split() == ["True", "PASSIVE"]
+    assert python(code, OMP_WAIT_POLICY="ACTIVE").stdout.split() == ["True", "ACTIVE"]
+
+
+def test_it_is_too_late_once_torch_is_loaded() -> None:
+    assert python("import torch; from modelhound.compat import wait_asleep; print(wait_asleep())").stdout.split() == [
+        "False"
+    ]
