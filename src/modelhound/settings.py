@@ -35,7 +35,6 @@ DEFAULT_SCORERS = ("ridge", "knn", "probe", "hscore", "logme")
 ACCURACY_SCORERS = ("ridge", "knn", "probe", "centroid", "sgd_probe")
 """Those that judge item by item: their value is a share of items. The first of these that is asked for decides a ranking."""
 
-
 _TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
 
 

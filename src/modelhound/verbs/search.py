@@ -35,8 +35,6 @@ from modelhound.store import RunFolder, default_run_path, open_run
 
 __all__ = ["SearchResult", "run_search", "search"]
 
-_DECISIVE_SCORERS = ACCURACY_SCORERS
-
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of one search and where to find what it rests on."""
@@ -154,11 +152,11 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
 
 def _decisive(scorers: Sequence[str]) -> tuple[str, ...]:
     """The scorers a ranking rests on: those that judge every item, so that items can be resampled."""
-    for scorer in _DECISIVE_SCORERS:
+    for scorer in ACCURACY_SCORERS:
         if scorer in scorers:
             return (scorer,)
     raise RequestError(
-        f"cannot rank by {', '.join(scorers)} alone: expected at least one of {', '.join(_DECISIVE_SCORERS)}, "
+        f"cannot rank by {', '.join(scorers)} alone: expected at least one of {', '.join(ACCURACY_SCORERS)}, "
         "which judge item by item and so can say how sure a ranking is; add one to --scorers"
     )
 
