@@ -95,18 +95,20 @@ def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Js
 
 
 @app.command
-def models(patterns: tuple[str, ...] = ("zoo:*",), *, json: Json = False) -> int:
+def models(patterns: tuple[str, ...] = ("zoo:*",), *, where: str | None = None, json: Json = False) -> int:
     """List models with their sizes, without loading them.
 
     Parameters
     ----------
     patterns
         References or globs, such as 'zoo:*' or 'timm:resnet*'.
+    where
+        Keep only models for which this holds, such as "params < 30e6 and family == 'resnet'".
     """
     from modelhound.models import describe_models, find_models
 
     with _bars() as watch:
-        cards = describe_models(find_models(split_list(patterns)), watch=watch)
+        cards = describe_models(find_models(split_list(patterns), where=where, watch=watch), watch=watch)
     if json:
         from modelhound.records import to_plain
 

@@ -50,6 +50,9 @@ class SearchSettings:
     models: tuple[str, ...] = ("zoo:*",)
     """Model references or globs, such as zoo:resnet*,timm:resnet18."""
 
+    where: str | None = None
+    """Keep only models for which this holds, such as "params < 30e6 and family == 'resnet'"."""
+
     limit: int | None = None
     """Use at most this many items, the same number of every class as far as possible."""
 

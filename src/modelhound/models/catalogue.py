@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from modelhound.errors import UnknownModelError
 from modelhound.models.source import ModelCard, ModelRef, ModelSource
 from modelhound.models.timm import TimmSource
+from modelhound.models.where import parse_where
 from modelhound.models.zoo import ZooSource
 from modelhound.records import Progress, Watch, silent
 
@@ -22,12 +23,22 @@ SOURCES: dict[str, ModelSource] = {"zoo": ZooSource(), "timm": TimmSource()}
 _GLOB_CHARACTERS = frozenset("*?[")
 
 
-def find_models(patterns: Iterable[str]) -> tuple[ModelRef, ...]:
-    """The models that the patterns mean; a pattern that means none is an error that suggests close names."""
+def find_models(patterns: Iterable[str], *, where: str | None = None, watch: Watch = silent) -> tuple[ModelRef, ...]:
+    """The models that the patterns mean and for which `where` holds.
+
+    A pattern that means none is an error that suggests close names, and so is a condition that leaves none.
+    """
+    holds = parse_where(where) if where is not None else None
     found: dict[ModelRef, None] = {}
     for pattern in patterns:
         found.update(dict.fromkeys(_match(pattern)))
-    return tuple(found)
+    if holds is None:
+        return tuple(found)
+    cards = describe_models(found, watch=watch)
+    kept = tuple(model for model, card in zip(found, cards, strict=True) if holds(card))
+    if not kept:
+        raise UnknownModelError(f"cannot find a model: --where {where!r} holds for none of {len(found)}, widen it")
+    return kept
 
 
 def describe_models(models: Iterable[ModelRef], *, watch: Watch = silent) -> list[ModelCard]:
@@ -37,6 +48,7 @@ def describe_models(models: Iterable[ModelRef], *, watch: Watch = silent) -> lis
     for done, model in enumerate(models):
         watch(Progress(task="describing models", done=done, total=len(models)))
         cards.append(source_of(model).describe(model.name))
+    watch(Progress(task="describing models", done=len(models), total=len(models)))
     return cards
 
 

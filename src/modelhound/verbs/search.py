@@ -77,6 +77,7 @@ def search(
     data: str,
     models: str | Sequence[str] = ("zoo:*",),
     *,
+    where: str | None = None,
     limit: int | None = None,
     top: int | None = None,
     scorers: str | Sequence[str] = DEFAULT_SCORERS,
@@ -92,6 +93,7 @@ def search(
     settings = SearchSettings(
         str(data),
         models=(models,) if isinstance(models, str) else tuple(models),
+        where=where,
         limit=limit,
         top=top,
         scorers=(scorers,) if isinstance(scorers, str) else tuple(scorers),
@@ -108,7 +110,7 @@ def search(
 def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResult:
     """Do what `settings` ask for."""
     rests_on = _decisive(settings.scorers)
-    models = find_models(settings.models)
+    models = find_models(settings.models, where=settings.where, watch=watch)
     watch(Progress(task="loading libraries", done=0, total=1))
     wait_asleep()
     import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
