@@ -7,13 +7,10 @@ Every configuration runs in a process of its own, in turns, so that a busy momen
 
 import argparse
 import json
-import os
 import statistics
-import sys
-from pathlib import Path
 from typing import Any
 
-from modelhound.launch import run_in_fresh_process
+from children import measure_in_child
 from modelhound.meter import describe_machine
 from modelhound.records import to_plain
 
@@ -21,7 +18,6 @@ MODEL = "efficientnet_lite1"
 BATCHES = (16, 64)
 NUM_ITEMS = 128
 NUM_ROUNDS = 3
-_HERE = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
 
 
 def items_per_second(keep: bool, batch: int) -> dict[str, float]:
@@ -51,12 +47,7 @@ def measure() -> list[dict[str, Any]]:
     for _ in range(NUM_ROUNDS):
         for keep in (False, True):
             for batch in BATCHES:
-                outcome = run_in_fresh_process(
-                    "allocator:items_per_second", keep, batch, environment=_HERE, timeout_seconds=300
-                )
-                if not outcome.ok:
-                    raise SystemExit(f"a run ended with {outcome.ending}: {outcome.last_words}")
-                rows.setdefault((keep, batch), []).append(outcome.value)
+                rows.setdefault((keep, batch), []).append(measure_in_child("allocator:items_per_second", keep, batch))
     return [
         {
             "keep freed memory": keep,

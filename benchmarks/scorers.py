@@ -7,19 +7,15 @@ Every run has a process of its own; its peak memory is that of the whole process
 
 import argparse
 import json
-import os
-import sys
-from pathlib import Path
 from typing import Any
 
-from modelhound.launch import run_in_fresh_process
+from children import measure_in_child
 from modelhound.meter import describe_machine
 from modelhound.records import to_plain
 from modelhound.settings import SCORERS
 
 CASES = {"large": (10_000, 2_048, 100), "small": (4_000, 1_280, 10)}  # items, features, classes
 TOGETHER = "all together"
-_HERE = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
 
 
 def score_once(scorers: list[str], num_items: int, num_features: int, num_classes: int) -> dict[str, Any]:
@@ -52,12 +48,8 @@ def measure(case: str) -> list[dict[str, Any]]:
     rows = []
     runs = {"none": [], **{name: [name] for name in SCORERS}, TOGETHER: list(SCORERS)}
     for name, scorers in runs.items():
-        outcome = run_in_fresh_process(
-            "scorers:score_once", scorers, *CASES[case], environment=_HERE, timeout_seconds=1200
-        )
-        if not outcome.ok:
-            raise SystemExit(f"{name} ended with {outcome.ending}: {outcome.last_words}")
-        rows.append({"case": case, "scorers": name, **outcome.value})
+        measured = measure_in_child("scorers:score_once", scorers, *CASES[case], timeout_seconds=1200)
+        rows.append({"case": case, "scorers": name, **measured})
     return rows
 
 

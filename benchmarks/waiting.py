@@ -8,15 +8,12 @@ Every configuration runs in a process of its own, in turns; the other work is pr
 import argparse
 import json
 import multiprocessing
-import os
 import statistics
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from modelhound.launch import run_in_fresh_process
+from children import measure_in_child
 from modelhound.meter import describe_machine
 from modelhound.records import to_plain
 
@@ -24,7 +21,6 @@ MODELS = {"mobilenet-rotation": 64, "efficientnet_lite0": 16}
 """A network of small operations and one of large ones, with the batch each gets."""
 NUM_BATCHES = 5
 NUM_ROUNDS = 2
-_PATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
 
 
 def seconds_per_batch(model: str, batch: int) -> list[float]:
@@ -72,14 +68,10 @@ def measure() -> list[dict[str, Any]]:
         for model, batch in MODELS.items():
             for busy in (0, 1, 2):
                 for policy in ("default", "PASSIVE"):
-                    environment = {"PYTHONPATH": _PATH} | ({} if policy == "default" else {"OMP_WAIT_POLICY": policy})
+                    environment = {} if policy == "default" else {"OMP_WAIT_POLICY": policy}
                     with other_work(busy):
-                        outcome = run_in_fresh_process(
-                            "waiting:seconds_per_batch", model, batch, environment=environment, timeout_seconds=300
-                        )
-                    if not outcome.ok:
-                        raise SystemExit(f"a run ended with {outcome.ending}: {outcome.last_words}")
-                    samples.setdefault((model, busy, policy), []).append(sum(outcome.value))
+                        seconds = measure_in_child("waiting:seconds_per_batch", model, batch, **environment)
+                    samples.setdefault((model, busy, policy), []).append(sum(seconds))
     return [
         {"model": model, "other busy processes": busy, "policy": policy, "seconds": seconds}
         for (model, busy, policy), seconds in samples.items()

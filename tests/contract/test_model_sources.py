@@ -69,8 +69,8 @@ def test_features_are_one_vector_per_item_whatever_the_batch(reference: str) -> 
 def test_names_are_unique_and_can_all_be_asked_for(source: str) -> None:
     names = SOURCES[source].names()
     assert len(set(names)) == len(names) >= 12
-    assert all(SOURCES[source].has(name) for name in names)
-    assert not SOURCES[source].has("no such model")
+    assert not set(names) & set(SOURCES[source].tagged_names())
+    assert [str(model) for model in find_models([f"{source}:*"])] == [f"{source}:{name}" for name in names]
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES["zoo"].names()))
@@ -135,11 +135,14 @@ def test_what_means_no_model_is_an_error(pattern: str) -> None:
 def test_timm_knows_tagged_names() -> None:
     (model,) = find_models(["timm:resnet18.a1_in1k"])
     assert describe_models([model])[0].num_parameters == 11_689_512
+    tagged = {model.name for model in find_models(["timm:resnet18.*"])}
+    assert len(tagged) > 2
+    assert "resnet18.a1_in1k" in tagged
+    assert all(name.startswith("resnet18.") for name in tagged)
 
 
 def test_listing_timm_again_does_not_import_it(tmp_path: Path) -> None:
     describe_models(find_models(["timm:test_resnet"]))
-    SOURCES["timm"].has("resnet18.a1_in1k")
     code = (
         "import sys; from modelhound.models import *; describe_models(find_models(['timm:test_resnet'])); "
         "sys.exit('timm' in sys.modules)"

@@ -64,10 +64,11 @@ def _match(pattern: str) -> list[ModelRef]:
             f"cannot find model {pattern!r}: expected {' or '.join(f'{each}:NAME' for each in SOURCES)}"
             + _suggest(name or prefix)
         )
+    names = source.names() if "." not in name else (*source.names(), *source.tagged_names())
     if _GLOB_CHARACTERS.isdisjoint(name):
-        matches = [name] if source.has(name) else []
+        matches = [name] if name in names else []
     else:
-        matches = [each for each in source.names() if fnmatch.fnmatchcase(each, name)]
+        matches = [each for each in names if fnmatch.fnmatchcase(each, name)]
     if not matches:
         raise UnknownModelError(
             f"cannot find model {pattern!r}: no {prefix} model has that name" + _suggest(name, prefix)

@@ -62,8 +62,8 @@ class ModelSource(Protocol):
         """Every name a glob is matched against."""
         ...
 
-    def has(self, name: str) -> bool:
-        """Whether `name` can be asked for; a source may know more names than it lists."""
+    def tagged_names(self) -> tuple[str, ...]:
+        """Further names, of the form name.tag, for one of several sets of weights; matched by globs that have a dot."""
         ...
 
     def describe(self, name: str) -> ModelCard:

@@ -36,10 +36,8 @@ class TimmSource:
         self._unreachable = None  # names are asked for when a search begins, and by then the hub may be back
         return tuple(self._remember("names", lambda: import_timm().list_models()))
 
-    def has(self, name: str) -> bool:
-        if name in self.names():
-            return True
-        return "." in name and name in self._remember("tagged", lambda: import_timm().list_models(pretrained=True))
+    def tagged_names(self) -> tuple[str, ...]:
+        return tuple(self._remember("tagged", lambda: import_timm().list_models(pretrained=True)))
 
     def describe(self, name: str) -> ModelCard:
         return msgspec.convert(self._remember(f"card:{name}", lambda: msgspec.to_builtins(_describe(name))), ModelCard)

@@ -42,8 +42,8 @@ class ZooSource:
         embedded = sorted(path.stem for path in self._folder.glob("*.safetensors"))
         return (*embedded, *(name for name in _PACKAGED if _package_folder(name)))
 
-    def has(self, name: str) -> bool:
-        return name in self.names()
+    def tagged_names(self) -> tuple[str, ...]:
+        return ()
 
     def describe(self, name: str) -> ModelCard:
         if name in _PACKAGED:
