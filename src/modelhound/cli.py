@@ -181,7 +181,7 @@ def _show_search(result: "SearchResult") -> None:
         console.print("No model could be measured.", style="bold red")
     if result.skipped:
         console.print(
-            f"{len(result.skipped)} were left out: "
+            f"{len(result.skipped)} files or folders were left out: "
             + "; ".join(f"{each.item} ({each.reason})" for each in result.skipped[:3])
             + ("; ..." if len(result.skipped) > 3 else ""),
             style="yellow",

@@ -109,10 +109,10 @@ def search(
 
 def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResult:
     """Do what `settings` ask for."""
+    wait_asleep()  # before anything below loads torch
     rests_on = _decisive(settings.scorers)
     models = find_models(settings.models, where=settings.where, watch=watch)
     watch(Progress(task="loading libraries", done=0, total=1))
-    wait_asleep()
     import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
     watch(Progress(task="loading libraries", done=1, total=1))
     device = resolve_device(settings.device)
