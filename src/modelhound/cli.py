@@ -32,8 +32,6 @@ __all__ = ["run"]
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
-_EMBEDDED = ("digits", "fashion")  # a test holds this equal to data.embedded, which would load numpy here
-
 
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document on stdout and nothing else there.")]
 
@@ -81,9 +79,10 @@ def run(argv: Sequence[str]) -> int:
 @app.command
 def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Json = False) -> int:
     """Rank pretrained networks for a data set, with intervals, ties and a size-ordered control."""
+    from modelhound.data.embedded import EMBEDDED
     from modelhound.verbs.search import run_search
 
-    if Path(settings.data).is_dir() and settings.data in _EMBEDDED:
+    if Path(settings.data).is_dir() and settings.data in EMBEDDED:
         _say(f"{settings.data} is the embedded data set; for the folder of that name, say ./{settings.data}")
     with _bars() as watch:
         result = run_search(settings, watch=watch)

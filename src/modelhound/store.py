@@ -29,7 +29,16 @@ import msgspec
 from modelhound.errors import RequestError, RunBusyError, StoreError
 from modelhound.records import Failure, ItemSkipped, ModelMeasured, Ranking, Record, RunStarted
 
-__all__ = ["Memo", "RunFolder", "RunSummary", "cache_folder", "default_run_path", "list_runs", "open_run"]
+__all__ = [
+    "DEFAULT_ROOT",
+    "Memo",
+    "RunFolder",
+    "RunSummary",
+    "cache_folder",
+    "default_run_path",
+    "list_runs",
+    "open_run",
+]
 
 DEFAULT_ROOT = Path("runs")
 

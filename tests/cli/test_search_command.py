@@ -15,7 +15,6 @@ import pytest
 
 import modelhound
 from modelhound import cli
-from modelhound.data.embedded import EMBEDDED
 from modelhound.errors import DataError
 from modelhound.models import SOURCES
 from modelhound.models.zoo import ZooSource
@@ -155,7 +154,6 @@ def test_a_folder_named_like_an_embedded_set_is_mentioned(capsys: pytest.Capture
     code, _, err = hound(capsys, "search", "digits", *SMALL)
     assert code == 0
     assert "say ./digits" in err
-    assert set(EMBEDDED) == set(cli._EMBEDDED)
 
 
 def test_models_may_be_repeated_or_comma_separated(capsys: pytest.CaptureFixture[str]) -> None:

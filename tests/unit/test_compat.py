@@ -25,7 +25,7 @@ def test_torchvision_imports_whether_or_not_its_operators_fit_this_torch() -> No
     assert done.stdout.strip() == str(fits)
 
 
-def test_another_failure_of_torchvision_is_not_hidden(tmp_path: object) -> None:
+def test_another_failure_of_torchvision_is_not_hidden() -> None:
     code = (
         "import sys, types; from modelhound import compat\n"
         "import importlib\n"

@@ -126,7 +126,7 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
     with open_run(path, verb="search", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
         finished = {record.model: record for record in run.read(ModelMeasured)}
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
-        known = run.read(ItemSkipped)
+        known = set(run.read(ItemSkipped))
         for skipped in dataset.skipped:
             if skipped not in known:
                 run.append(skipped)
