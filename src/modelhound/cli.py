@@ -17,7 +17,7 @@ from cyclopts import App, Parameter
 
 from modelhound import __version__
 from modelhound.errors import HoundError, RequestError
-from modelhound.settings import ACCURACY_SCORERS, SearchSettings, split_list
+from modelhound.settings import ACCURACY_SCORERS, PrepareSettings, SearchSettings, split_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from modelhound.models import ModelCard
     from modelhound.records import Ranking, Watch
     from modelhound.verbs.doctor import Diagnosis
+    from modelhound.verbs.prepare import PrepareResult
     from modelhound.verbs.search import SearchResult
 
 __all__ = ["run"]
@@ -94,6 +95,20 @@ def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Js
 
 
 @app.command
+def prepare(settings: Annotated[PrepareSettings, Parameter(name="*")], *, json: Json = False) -> int:
+    """Decode a data set once into a folder of plain pixels, so that every later search only has to copy."""
+    from modelhound.verbs.prepare import run_prepare
+
+    with _bars() as watch:
+        result = run_prepare(settings, watch=watch)
+    if json:
+        _print_json(result.to_json())
+    else:
+        _show_prepared(result)
+    return DONE
+
+
+@app.command
 def models(patterns: tuple[str, ...] = ("zoo:*",), *, where: str | None = None, json: Json = False) -> int:
     """List models with their sizes, without loading them.
 
@@ -104,10 +119,10 @@ def models(patterns: tuple[str, ...] = ("zoo:*",), *, where: str | None = None, 
     where
         Keep only models for which this holds, such as "params < 30e6 and family == 'resnet'".
     """
-    from modelhound.models import describe_models, find_models
+    from modelhound.models import find_cards
 
     with _bars() as watch:
-        cards = describe_models(find_models(split_list(patterns), where=where, watch=watch), watch=watch)
+        cards = find_cards(split_list(patterns), where=where, watch=watch)
     if json:
         from modelhound.records import to_plain
 
@@ -178,9 +193,10 @@ def _show_search(result: "SearchResult") -> None:
         console.print(_time_sentence(result), highlight=False)
     else:
         console.print("No model could be measured.", style="bold red")
+    _show_notes(result, console)
     if result.skipped:
         console.print(
-            f"{len(result.skipped)} files or folders were left out: "
+            f"{len(result.skipped)} {_what_was_skipped(result)} left out: "
             + "; ".join(f"{each.item} ({each.reason})" for each in result.skipped[:3])
             + ("; ..." if len(result.skipped) > 3 else ""),
             style="yellow",
@@ -199,16 +215,30 @@ def _show_search(result: "SearchResult") -> None:
     console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
 
 
+def _what_was_skipped(result: "SearchResult") -> str:
+    return "item was" if len(result.skipped) == 1 else "items were"
+
+
+def _show_notes(result: "SearchResult", console: "Console") -> None:
+    """Notes that many models share are said once."""
+    by_note: dict[str, list[str]] = {}
+    for model, note in result.notes:
+        by_note.setdefault(note, []).append(model)
+    for note, of_models in by_note.items():
+        who = of_models[0] if len(of_models) == 1 else f"{len(of_models)} models"
+        console.print(f"Note: {who}: {note}", markup=False, highlight=False)
+
+
 def _ranking_table(ranking: "Ranking", top: int | None, console: "Console") -> "Table":
     """The ranking with the control beside it, with as many columns as fit: fewer are better than folded ones."""
     rows = ranking.models[:top]
-    scorers = list(rows[0].scores)
+    scorers = list(dict.fromkeys(name for row in rows for name in row.scores))
     columns: dict[str, list[str]] = {
         "rank>": [f"{row.rank}{'=' if row.tied else ' '}" for row in rows],
         "model": [row.model for row in rows],
-        "score>": [f"{row.score:.1%}" for row in rows],
-        "interval": [f"{row.interval[0]:.1%} – {row.interval[1]:.1%}" for row in rows],
-        **{f"{name}>": [_format_score(name, row.scores[name]) for row in rows] for name in scorers},
+        "score>": [_format_metric(ranking.metric, row.score) for row in rows],
+        "interval": [_format_interval(ranking.metric, row.interval) for row in rows],
+        **{f"{name}>": [_format_score(ranking.metric, name, row.scores.get(name)) for row in rows] for name in scorers},
         "params>": [_format_count(row.num_parameters) for row in rows],
         "time>": [f"{row.seconds:.1f} s" for row in rows],
         "by size>": [f"#{row.size_rank}" for row in rows],
@@ -233,10 +263,15 @@ def _verdict(result: "SearchResult") -> str:
     ranking = result.ranking
     best = ranking.models[0]
     how = " and ".join(ranking.rests_on)
+    meaning = {
+        "accuracy": f"of {ranking.num_items} items are recognised from its features",
+        "ranking precision": f"ranking precision of the labels of {ranking.num_items} items, told from its features",
+        "R2": f"is the R2 of {ranking.num_items} numbers told from its features",
+    }[ranking.metric]
     sentence = (
-        f"[bold]{best.model}[/bold] suits {escape(result.data)} best: {best.score:.1%} "
-        f"[dim]({best.interval[0]:.1%} – {best.interval[1]:.1%}, {ranking.confidence:.0%} interval)[/dim] of "
-        f"{ranking.num_items} items are recognised from its features ({how})."
+        f"[bold]{escape(best.model)}[/bold] suits {escape(result.data)} best: {_format_metric(ranking.metric, best.score)} "
+        f"[dim]({_format_interval(ranking.metric, best.interval)}, {ranking.confidence:.0%} interval)[/dim] "
+        f"{meaning} ({how})."
     )
     if result.weights == "random":
         sentence += " [bold]All weights are random[/bold]: this says nothing of trained models."
@@ -245,7 +280,7 @@ def _verdict(result: "SearchResult") -> str:
         smallest = min(tied, key=lambda row: row.num_parameters)
         sentence += (
             f"\n{len(tied)} models share rank 1: {ranking.num_items} items cannot tell them apart. "
-            f"The smallest of them is {smallest.model} ({_format_count(smallest.num_parameters)} parameters)."
+            f"The smallest of them is {escape(smallest.model)} ({_format_count(smallest.num_parameters)} parameters)."
         )
     return sentence
 
@@ -257,18 +292,34 @@ def _time_sentence(result: "SearchResult") -> str:
     return f"Where the {total:.1f} s of model time went ({result.device}): {shares}."
 
 
-def _show_models(cards: "list[ModelCard]") -> None:
-    table = _table("model", "family", "params>", "input>", "trained on", "licence")
-    for card in cards:
-        height, width = card.input_size
-        table.add_row(
-            card.model,
-            card.family,
-            _format_count(card.num_parameters),
-            f"{height} x {width}",
-            card.trained_on,
-            card.licence,
+def _show_prepared(result: "PrepareResult") -> None:
+    from rich.markup import escape
+
+    console = _console()
+    table = _table("variant", "size>", "exact for")
+    for variant in result.variants:
+        shown = ", ".join(variant.models[:3]) + (
+            f" and {len(variant.models) - 3} more" if len(variant.models) > 3 else ""
         )
+        table.add_row(variant.name, f"{_format_count(variant.num_bytes)}B", escape(shown))
+    console.print(table)
+    done = "were prepared already" if result.was_finished else "are prepared"
+    left_out = f"; {len(result.skipped)} could not be read" if result.skipped else ""
+    console.print(
+        f"{result.num_items} items of {result.data} {done} in {result.out}{left_out}. Use them: hound search {result.out}",
+        markup=False,
+        highlight=False,
+    )
+
+
+def _show_models(cards: "list[ModelCard]") -> None:
+    from rich.markup import escape
+
+    table = _table("model", "family", "params>", "input>", "trained on", "licence", "downloads>")
+    for card in cards:
+        taken = "{} x {}".format(*card.input_size) if card.input_size else f"{card.max_tokens or '?'} tokens"
+        cells = (card.model, card.family, _format_count(card.num_parameters), taken, card.trained_on, card.licence)
+        table.add_row(*map(escape, cells), "" if card.downloads is None else _format_count(card.downloads))
     _console().print(table)
 
 
@@ -294,8 +345,18 @@ def _table(*columns: str) -> "Table":
     return table
 
 
-def _format_score(scorer: str, value: float) -> str:
-    return f"{value:.1%}" if scorer in ACCURACY_SCORERS else f"{value:.3f}"
+def _format_metric(metric: str, value: float) -> str:
+    return f"{value:.3f}" if metric == "R2" else f"{value:.1%}"
+
+
+def _format_interval(metric: str, interval: tuple[float, float]) -> str:
+    return " – ".join(_format_metric(metric, end) for end in interval)
+
+
+def _format_score(metric: str, scorer: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return _format_metric(metric, value) if scorer in ACCURACY_SCORERS else f"{value:.3f}"
 
 
 def _format_count(count: int) -> str:

@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["import_timm", "import_torchvision", "keep_freed_memory", "torchvision_ops_available", "wait_asleep"]
+__all__ = [
+    "import_timm",
+    "import_torchvision",
+    "import_transformers",
+    "keep_freed_memory",
+    "torchvision_ops_available",
+    "wait_asleep",
+]
 
 _MISSING_SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -54,6 +61,15 @@ def import_timm() -> ModuleType:
     """timm, which imports torchvision."""
     import_torchvision()
     return importlib.import_module("timm")
+
+
+def import_transformers() -> ModuleType:
+    """transformers, which imports torchvision too, told not to write to the terminal."""
+    import_torchvision()
+    transformers = importlib.import_module("transformers")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
 
 
 def torchvision_ops_available() -> bool:

@@ -64,7 +64,7 @@ class PhaseSamples(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.seconds)
 
 
-class RunStarted(Record, frozen=True, tag="started"):
+class RunStarted(Record, frozen=True, kw_only=True, tag="started"):
     """A command began to fill this run folder; a resumed run has one per start."""
 
     at: str
@@ -72,17 +72,19 @@ class RunStarted(Record, frozen=True, tag="started"):
     machine: Machine
 
 
-class ItemSkipped(Record, frozen=True, tag="skipped"):
+class ItemSkipped(Record, frozen=True, kw_only=True, tag="skipped"):
     """An item of the data set that cannot be read and takes no part."""
 
     item: str
     reason: str
 
 
-class ModelMeasured(Record, frozen=True, tag="model"):
+class ModelMeasured(Record, frozen=True, kw_only=True, tag="model"):
     """One model, finished: its size, its scores and where its time went."""
 
     model: str
+    stamp: str = ""
+    """Changes when the model's weights do: a result of other weights is not taken over."""
     num_parameters: int
     num_features: int
     num_items: int
@@ -92,9 +94,11 @@ class ModelMeasured(Record, frozen=True, tag="model"):
     phases: tuple[PhaseSamples, ...]
     wall_seconds: float
     peak_memory_bytes: int
+    notes: tuple[str, ...] = ()
+    """What a person should know of this result, in sentences."""
 
 
-class Failure(Record, frozen=True, tag="failure"):
+class Failure(Record, frozen=True, kw_only=True, tag="failure"):
     """One model that could not be measured, and in which phase it gave up."""
 
     model: str
@@ -121,6 +125,8 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
 
     rests_on: tuple[str, ...]
     """The scorers whose mean is the score."""
+    metric: str = "accuracy"
+    """What the score is: accuracy, ranking precision or R2."""
     confidence: float
     num_items: int
     models: tuple[RankedModel, ...]

@@ -5,14 +5,30 @@ Out: settings that are valid as far as can be told without looking at the machin
 Nothing here opens a file, imports torch or looks for a device: settings describe and never act.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from modelhound.errors import RequestError
 
-__all__ = ["ACCURACY_SCORERS", "DEFAULT_SCORERS", "SCORERS", "SearchSettings"]
+__all__ = [
+    "ACCURACY_SCORERS",
+    "DEFAULT_MODELS",
+    "DEFAULT_SCORERS",
+    "METRICS",
+    "PLAIN",
+    "ROLES",
+    "SCORERS",
+    "SCORERS_BEYOND_CLASSES",
+    "TASKS",
+    "DataSettings",
+    "ModelSettings",
+    "PrepareSettings",
+    "SearchSettings",
+    "Task",
+    "scorers_for",
+]
 
 SCORERS = (
     "ridge",
@@ -27,10 +43,24 @@ SCORERS = (
     "transrate",
     "gbc",
     "sfda",
+    "leep",
 )
 """Every scorer there is; a test holds this list equal to the files in `scores`."""
 
 DEFAULT_SCORERS = ("ridge", "knn", "probe", "hscore", "logme")
+
+Task = Literal["classification", "multilabel", "regression"]
+TASKS: tuple[Task, ...] = get_args(Task)
+"""What is to be told of an item: its one class, which of several labels it has, or a number."""
+
+METRICS: dict[Task, str] = {"classification": "accuracy", "multilabel": "ranking precision", "regression": "R2"}
+"""What a score that judges item by item is the mean of."""
+
+SCORERS_BEYOND_CLASSES: dict[Task, tuple[str, ...]] = {
+    "multilabel": ("ridge", "knn", "probe", "logme"),
+    "regression": ("ridge", "knn", "logme"),
+}
+"""Those that also judge tasks without one class per item; all others need classes."""
 
 ACCURACY_SCORERS = ("ridge", "knn", "probe", "centroid", "sgd_probe")
 """Those that judge item by item: their value is a share of items. The first of these that is asked for decides a ranking."""
@@ -38,35 +68,127 @@ ACCURACY_SCORERS = ("ridge", "knn", "probe", "centroid", "sgd_probe")
 _TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
 
 
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """Which pretrained network suits this data set?"""
+DEFAULT_MODELS = {
+    "image": ("zoo:*",),
+    "text": (
+        "hf:sentence-transformers/all-MiniLM-L6-v2",
+        "hf:distilbert/distilbert-base-uncased",
+        "hf:google-bert/bert-base-uncased",
+        "hf:FacebookAI/roberta-base",
+        "hf:albert/albert-base-v2",
+    ),
+}
+"""What --models auto means, by what the items are."""
+
+ROLES = ("text", "pair", "image", "label")
+"""What a column of a table can be: a text, the second text of a pair, an image (a path, or the file itself), the target."""
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which items, and what is to be told of them."""
 
     data: str
-    """digits, fashion, or a folder that holds one folder of images per class."""
+    """digits, fashion, sms; a folder with one folder of images per class; a CSV, JSONL, Parquet or tar file."""
 
     _: KW_ONLY
 
-    models: tuple[str, ...] = ("zoo:*",)
-    """Model references or globs, such as zoo:resnet*,timm:resnet18."""
+    columns: tuple[str, ...] = ()
+    """Of a table: which column is what, such as text=review,label=stars; roles are text, pair, image and label."""
 
-    where: str | None = None
-    """Keep only models for which this holds, such as "params < 30e6 and family == 'resnet'"."""
+    task: Literal["auto", "classification", "multilabel", "regression"] = "auto"
+    """What is to be told of an item: one class, several labels, a number; auto looks at the labels."""
+
+    split: str | None = None
+    """Which part of a data set that comes in parts, such as train or test; the default is train."""
 
     limit: int | None = None
     """Use at most this many items, the same number of every class as far as possible."""
 
-    top: int | None = None
-    """List only this many of the best models; all are measured and stored."""
+    seed: int = 0
+    """Decides which items --limit takes, how splits are drawn, and random weights."""
 
-    scorers: tuple[str, ...] = DEFAULT_SCORERS
-    """ridge, knn, probe, centroid, sgd_probe (the first decides), hscore, hscore_shrunk, logme, nleep, transrate, gbc, sfda."""
+    def __post_init__(self) -> None:
+        _tidy(self, "columns", split_list(self.columns))
+        self.roles()
+        _check_text("data", self.data)
+        _check_choices("task", (self.task,), ("auto", *TASKS))
+        _check_at_least("limit", self.limit, 4)
+        _check_at_least("seed", self.seed, 0)
+
+    def roles(self) -> dict[str, str]:
+        """The columns as role -> name."""
+        pairs = [each.partition("=") for each in self.columns]
+        for given, (role, _, column) in zip(self.columns, pairs, strict=True):
+            if role not in ROLES or not column:
+                raise RequestError(
+                    f"cannot use --columns {given!r}: expected ROLE=COLUMN with a role of {', '.join(ROLES)}, "
+                    "such as text=review"
+                )
+        return {role: column for role, _, column in pairs}
+
+    def asked_task(self) -> Task | None:
+        """The task, or None to find out."""
+        return None if self.task == "auto" else self.task
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which models, and how they are to be used."""
+
+    _: KW_ONLY
+
+    models: tuple[str, ...] = ("auto",)
+    """References or globs: zoo:NAME, timm:NAME, tv:NAME, hf:ORG/NAME[@REVISION], file:PATH, py:MODULE:FUNCTION; auto is
+    zoo:* for images and five well-known encoders from the hub for texts."""
+
+    where: str | None = None
+    """Keep only models for which this holds, such as "params < 30e6 and family == 'resnet'"."""
 
     weights: Literal["pretrained", "random"] = "pretrained"
     """random: do not load any weights, to try things out or as a control."""
 
+    arch: str | None = None
+    """For file:X.safetensors: the network its tensors belong to, such as timm:resnet18 or hf:ORG/NAME."""
+
+    pooling: Literal["auto", "mean", "cls", "max"] = "auto"
+    """How a text's tokens become one vector; auto is their mean."""
+
+    layers: Literal["last", "mean", "best"] = "last"
+    """Which layers of a text encoder: the last, the mean of all, or the one that scores best."""
+
+    tokens: int | None = None
+    """Cut texts after this many tokens; the default is what each model takes, 512 at most."""
+
+    allow_code: tuple[str, ...] = ()
+    """Models (ORG/NAME or a path) that may run code of their own; all others must do without."""
+
+    def __post_init__(self) -> None:
+        _tidy(self, "models", split_list(self.models))
+        _tidy(self, "allow_code", split_list(self.allow_code))
+        if not self.models:
+            raise RequestError("cannot work without models: expected at least one reference, such as --models 'zoo:*'")
+        _check_choices("weights", (self.weights,), ("pretrained", "random"))
+        _check_choices("pooling", (self.pooling,), ("auto", "mean", "cls", "max"))
+        _check_choices("layers", (self.layers,), ("last", "mean", "best"))
+        _check_at_least("tokens", self.tokens, 4)
+
+
+@dataclass(frozen=True)
+class SearchSettings(ModelSettings, DataSettings):
+    """Which pretrained network suits this data set?"""
+
+    _: KW_ONLY
+
+    top: int | None = None
+    """List only this many of the best models; all are measured and stored."""
+
+    scorers: tuple[str, ...] = ("auto",)
+    """ridge, knn, probe, centroid, sgd_probe (the first decides), hscore, hscore_shrunk, logme, leep, nleep, transrate, gbc,
+    sfda; auto is ridge, knn, probe, hscore and logme, as far as the task allows."""
+
     batch: int | None = None
-    """Items per forward pass; the default suits the device and the size of the images."""
+    """Items per forward pass; the default suits the device and the size of the items."""
 
     workers: int | None = None
     """Processes that load data; the default follows the number of cores and items."""
@@ -74,30 +196,69 @@ class SearchSettings:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 
-    seed: int = 0
-    """Decides which items --limit takes, how splits are drawn, and random weights."""
-
     run: Path | None = None
     """Folder for the results; the default is named after the request, below runs/."""
 
     def __post_init__(self) -> None:
-        _tidy(self, "models", split_list(self.models))
+        DataSettings.__post_init__(self)
+        ModelSettings.__post_init__(self)
         _tidy(self, "scorers", split_list(self.scorers))
         if isinstance(self.run, str):
             _tidy(self, "run", Path(self.run))
-        if not self.models:
-            raise RequestError(
-                "cannot search without models: expected at least one reference, such as --models 'zoo:*'"
-            )
-        _check_choices("scorers", self.scorers, SCORERS)
-        _check_choices("weights", (self.weights,), ("pretrained", "random"))
-        _check_at_least("limit", self.limit, 4)
+        if self.scorers != ("auto",):
+            _check_choices("scorers", self.scorers, SCORERS)
         _check_at_least("top", self.top, 1)
         _check_at_least("batch", self.batch, 1)
         _check_at_least("workers", self.workers, 0)
-        _check_at_least("seed", self.seed, 0)
-        _check_text("data", self.data)
         _check_text("device", self.device)
+
+
+@dataclass(frozen=True)
+class _DataAndOut:
+    """The two that need no name, in this order. Fields keep the place of the first class that has them."""
+
+    data: str
+
+    out: Path
+    """Folder for the prepared items; it is a data set then: hound search OUT."""
+
+
+@dataclass(frozen=True)
+class PrepareSettings(DataSettings, _DataAndOut):
+    """Decode a data set once, so that every later search only has to copy."""
+
+    _: KW_ONLY
+
+    models: tuple[str, ...] = ()
+    """References or globs of the models it is for: each distinct way to resize and crop is written once."""
+
+    size: int | None = None
+    """Without --models: bring the shorter side to so many pixels and cut out the middle; the default is 224."""
+
+    def __post_init__(self) -> None:
+        DataSettings.__post_init__(self)
+        _tidy(self, "models", split_list(self.models))
+        if isinstance(self.out, str):
+            _tidy(self, "out", Path(self.out))
+        _check_text("out", str(self.out))
+        _check_at_least("size", self.size, 8)
+        if self.models and self.size is not None:
+            raise RequestError(
+                "cannot use --size together with --models: expected one of them, the models say what sizes they need"
+            )
+
+
+def scorers_for(task: Task, asked: Sequence[str] = ("auto",)) -> tuple[str, ...]:
+    """The scorers asked for, or the usual ones, as far as they judge this task; asking for another is an error."""
+    able = SCORERS_BEYOND_CLASSES.get(task, SCORERS)
+    if tuple(asked) == ("auto",):
+        return tuple(scorer for scorer in DEFAULT_SCORERS if scorer in able)
+    unable = [scorer for scorer in asked if scorer not in able]
+    if unable:
+        raise RequestError(
+            f"cannot use --scorers {unable[0]!r} for {task}: expected one or more of {', '.join(able)}, which need no classes"
+        )
+    return tuple(asked)
 
 
 def split_list(given: str | Iterable[str]) -> tuple[str, ...]:
@@ -132,3 +293,7 @@ def _check_choices(name: str, values: tuple[str, ...], allowed: tuple[str, ...])
     for value in values:
         if value not in allowed:
             raise RequestError(f"cannot use --{name} {value!r}: expected one of {', '.join(allowed)}")
+
+
+PLAIN = ModelSettings()
+"""Nothing special asked of models."""

@@ -9,7 +9,7 @@ Nothing here knows what a record means. It owns every file name:
     RUN/ranking.json    the answer, written anew at the end of every start
     RUN/lock            held while a process writes; the system lets go of it when that process dies
 
-    CACHE/NAME.json     facts worth remembering between runs, such as parameter counts (a Memo)
+    CACHE/NAME.jsonl    facts worth remembering between runs, such as parameter counts (a Memo)
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -140,24 +140,46 @@ def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
 
 
 class Memo:
-    """A small JSON file of facts that are slow to find out and never change. Losing it costs time only."""
+    """A file of facts that are slow to find out and never change, one JSON line each. Losing it costs time only.
+
+    Several processes may use it at once: a line is written in one go, and one that was cut off is passed over.
+    """
 
     def __init__(self, name: str) -> None:
-        self.path = cache_folder() / f"{name}.json"
+        self.path = cache_folder() / f"{name}.jsonl"
+        self._facts: dict[str, Any] | None = None
 
-    def load(self) -> dict[str, Any]:
-        """What was remembered; nothing if the file is missing or damaged."""
+    def recall(self, key: str, find_out: Callable[[], Any]) -> Any:
+        """The fact under this key: remembered, or found out now and remembered. It must be plain, as JSON is."""
+        if self._facts is None:
+            self._facts = self._load()
+        if key not in self._facts:
+            self._facts[key] = find_out()
+            self._append(key, self._facts[key])
+        return self._facts[key]
+
+    def _load(self) -> dict[str, Any]:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=dict[str, Any])
-        except (OSError, msgspec.DecodeError):
+            lines = self.path.read_bytes().splitlines()
+        except OSError:
             return {}
+        facts: dict[str, Any] = {}
+        for line in lines:
+            with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+                facts.update(_decode_fact(line))
+        return facts
 
-    def save(self, facts: Mapping[str, Any]) -> None:
-        """Remember; a disk that cannot be written to is not worth an error here."""
-        with contextlib.suppress(StoreError):
-            with _explain_write_errors(self.path):
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(self.path, msgspec.json.encode(dict(facts)))
+    def _append(self, key: str, value: Any) -> None:
+        """A disk that cannot be written to is not worth an error here."""
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab", buffering=0) as file:
+                file.write(
+                    b"\n" + msgspec.json.encode({key: value})
+                )  # the break first: the last line may be half a line
+
+
+_decode_fact = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def cache_folder() -> Path:

@@ -7,13 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from modelhound.errors import ModelError
+from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.scores import FeatureSet, Score, score
-from modelhound.settings import ACCURACY_SCORERS, SCORERS
+from modelhound.settings import ACCURACY_SCORERS, SCORERS, SCORERS_BEYOND_CLASSES
 
 Recipe = Callable[[float], FeatureSet]
 
 SPLITTING_SCORERS = ("probe", "sgd_probe")  # they test a part of the items, and the split goes by position
+
+
+def _classes(features: torch.Tensor, targets: torch.Tensor, num_classes: int) -> FeatureSet:
+    """Features of a network that also has a classifier of its own, for seven classes that nobody asked about."""
+    spread = features.double().std(0)
+    standardised = (features.double() - features.double().mean(0)) / torch.where(spread > 0, spread, 1.0)
+    classifier = torch.randn(features.shape[1], 7, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    opinions = (standardised @ classifier * (3 / features.shape[1] ** 0.5)).softmax(1)
+    return FeatureSet(features=features, targets=targets, num_classes=num_classes, source_probabilities=opinions)
 
 
 def _make(
@@ -32,7 +41,7 @@ def _make(
         features = features @ torch.randn(rank, num_features, generator=generator)
     # off the origin and on different scales, as real features are
     features = 2.0 + features * torch.linspace(0.5, 2.0, num_features)
-    return FeatureSet(features=features, labels=labels, num_classes=len(counts))
+    return _classes(features, labels, len(counts))
 
 
 SHAPES: dict[str, Recipe] = {
@@ -52,13 +61,13 @@ EVERY_SCORER = pytest.mark.parametrize("scorer", SCORERS)
 
 
 def _judge(feature_set: FeatureSet, scorer: str, *, seed: int = 3) -> Score:
-    return score(feature_set, [scorer], seed=seed)[scorer]
+    return score(feature_set, [scorer], seed=seed).values[scorer]
 
 
 def _one_feature(separation: float) -> FeatureSet:
     labels = torch.arange(80) % 2
     noise = torch.randn(80, 1, generator=torch.Generator().manual_seed(1))
-    return FeatureSet(features=noise + separation * (labels[:, None] - 0.5), labels=labels, num_classes=2)
+    return _classes(noise + separation * (labels[:, None] - 0.5), labels, 2)
 
 
 # Promises that the published scores cannot keep; each has one of the next tests to itself.
@@ -121,8 +130,8 @@ def test_one_seed_gives_one_score(scorer: str, make: Recipe) -> None:
 @pytest.mark.parametrize("scorer", [name for name in SCORERS if name not in SPLITTING_SCORERS])
 def test_the_order_of_items_does_not_matter(scorer: str, make: Recipe) -> None:
     given = make(1.5)
-    order = torch.randperm(len(given.labels), generator=torch.Generator().manual_seed(7))
-    shuffled = FeatureSet(features=given.features[order], labels=given.labels[order], num_classes=given.num_classes)
+    order = torch.randperm(len(given.targets), generator=torch.Generator().manual_seed(7))
+    shuffled = _classes(given.features[order], given.targets[order], given.num_classes)
     before, after = _judge(given, scorer), _judge(shuffled, scorer)
     assert after.value == pytest.approx(before.value, abs=1e-9)
     if before.item_scores is not None:
@@ -141,16 +150,18 @@ def test_item_scores_are_hits_and_their_mean_is_the_value(scorer: str, make: Rec
         return
     assert result.item_scores is not None
     assert result.item_scores.dtype == np.float32
-    assert result.item_scores.shape == (len(given.labels),)
+    assert result.item_scores.shape == (len(given.targets),)
     tested = result.item_scores[~np.isnan(result.item_scores)]
     assert set(np.unique(tested)) <= {0.0, 1.0}
     assert tested.mean(dtype=np.float64) == pytest.approx(result.value, abs=1e-12)
-    assert len(tested) == len(given.labels) if scorer not in SPLITTING_SCORERS else 0 < len(tested) < len(given.labels)
+    assert (
+        len(tested) == len(given.targets) if scorer not in SPLITTING_SCORERS else 0 < len(tested) < len(given.targets)
+    )
 
 
 @cache
 def _judge_by_all(make: Recipe) -> dict[str, Score]:
-    return score(make(1.5), SCORERS, seed=3)
+    return score(make(1.5), SCORERS, seed=3).values
 
 
 @EVERY_SHAPE
@@ -166,8 +177,8 @@ def test_constant_features_score_finite_and_below_useful_ones(
     scorer: str, shape: tuple[int, int], constant: float
 ) -> None:
     labels = torch.arange(60) % 3
-    same = FeatureSet(features=torch.full(shape, constant), labels=labels, num_classes=3)
-    useful = FeatureSet(features=torch.eye(3)[labels], labels=labels, num_classes=3)
+    same = _classes(torch.full(shape, constant), labels, 3)
+    useful = _classes(torch.eye(3)[labels], labels, 3)
     low, high = _judge(same, scorer), _judge(useful, scorer)
     assert np.isfinite(low.value)
     assert low.value < high.value
@@ -180,14 +191,14 @@ def test_constant_features_score_finite_and_below_useful_ones(
 @EVERY_SCORER
 def test_the_scale_of_features_does_not_matter(scorer: str, make: Recipe, factor: float) -> None:
     given = make(1.5)
-    scaled = FeatureSet(features=given.features * factor, labels=given.labels, num_classes=given.num_classes)
+    scaled = _classes(given.features * factor, given.targets, given.num_classes)
     assert _judge(scaled, scorer).value == pytest.approx(_judge(given, scorer).value, rel=1e-4)
 
 
 @EVERY_SCORER
 def test_a_class_without_items_changes_nothing(scorer: str) -> None:
     given = SHAPES["tall"](1.5)
-    more = FeatureSet(features=given.features, labels=given.labels, num_classes=given.num_classes + 2)
+    more = _classes(given.features, given.targets, given.num_classes + 2)
     assert _judge(more, scorer).value == pytest.approx(_judge(given, scorer).value, abs=1e-9)
 
 
@@ -195,7 +206,7 @@ def test_a_class_without_items_changes_nothing(scorer: str) -> None:
 def test_features_made_in_inference_mode_can_be_scored(scorer: str) -> None:
     given = SHAPES["tall"](1.5)
     with torch.inference_mode():
-        copied = FeatureSet(features=given.features.clone(), labels=given.labels.clone(), num_classes=3)
+        copied = _classes(given.features.clone(), given.targets.clone(), 3)
         inside = _judge(copied, scorer)
     assert inside.value == _judge(copied, scorer).value == _judge(given, scorer).value
 
@@ -208,7 +219,7 @@ def test_features_that_are_not_finite_are_refused(scorer: str, bad: float) -> No
     features[3, 4] = bad
     features[5, 0] = bad
     with pytest.raises(ModelError, match="cannot score features: 2 of 1440 values are NaN or infinite"):
-        _judge(FeatureSet(features=features, labels=given.labels, num_classes=3), scorer)
+        _judge(_classes(features, given.targets, 3), scorer)
 
 
 @EVERY_SCORER
@@ -217,3 +228,158 @@ def test_scoring_leaves_the_features_as_they_were(scorer: str) -> None:
     before = given.features.clone()
     _judge(given, scorer)
     assert torch.equal(given.features, before)
+
+
+# Tasks without one class per item.
+
+
+def _make_beyond(
+    separation: float, *, task: str, num_items: int, num_features: int, rank: int | None, rare: bool
+) -> FeatureSet:
+    """Numbers, or five labels, that are told by features the more the larger `separation`; 0 is pure noise."""
+    generator = torch.Generator().manual_seed(1)
+    width = rank or num_features
+    hidden = torch.randn(num_items, 5 if task == "multilabel" else 1, generator=generator)
+    features = torch.randn(num_items, width, generator=generator)
+    features += separation * hidden @ torch.randn(hidden.shape[1], width, generator=generator)
+    if rank is not None:
+        features = features @ torch.randn(rank, num_features, generator=generator)
+    features = 0.5 + features * torch.linspace(0.5, 2.0, num_features)
+    if task == "regression":
+        return FeatureSet(features=features, targets=1 + 3 * hidden[:, 0], num_classes=1, task="regression")
+    labels = hidden > (1.5 if rare else 0.0)
+    return FeatureSet(features=features, targets=labels, num_classes=5, task="multilabel")
+
+
+BEYOND_SHAPES = {
+    "tall": {"num_items": 120, "num_features": 12, "rank": None, "rare": False},
+    "wide": {"num_items": 60, "num_features": 90, "rank": None, "rare": False},
+    "rank-deficient tall": {"num_items": 120, "num_features": 30, "rank": 8, "rare": False},
+    "rank-deficient wide": {"num_items": 60, "num_features": 90, "rank": 8, "rare": False},
+    "rare labels": {"num_items": 120, "num_features": 12, "rank": None, "rare": True},
+}
+BEYOND = pytest.mark.parametrize(
+    ("task", "scorer", "shape"),
+    [
+        (task, scorer, shape)
+        for task, scorers in SCORERS_BEYOND_CLASSES.items()
+        for scorer in scorers
+        for shape in BEYOND_SHAPES
+        if (task, shape) != ("regression", "rare labels")
+    ],
+)
+
+
+def _beyond(separation: float, task: str, shape: str) -> FeatureSet:
+    return _make_beyond(separation, task=task, **BEYOND_SHAPES[shape])  # type: ignore[arg-type]
+
+
+def _with_features(given: FeatureSet, features: torch.Tensor) -> FeatureSet:
+    return FeatureSet(features=features, targets=given.targets, num_classes=given.num_classes, task=given.task)
+
+
+@BEYOND
+def test_features_that_tell_labels_or_numbers_score_higher_than_noise(task: str, scorer: str, shape: str) -> None:
+    assert _judge(_beyond(3.0, task, shape), scorer).value > _judge(_beyond(0.0, task, shape), scorer).value
+
+
+@BEYOND
+def test_outcomes_of_labels_and_numbers_have_the_value_as_their_mean(task: str, scorer: str, shape: str) -> None:
+    given = _beyond(1.0, task, shape)
+    result = _judge(given, scorer)
+    assert np.isfinite(result.value)
+    if scorer not in ACCURACY_SCORERS:
+        assert result.item_scores is None
+        return
+    assert result.item_scores is not None
+    assert result.item_scores.shape == (len(given.targets),)
+    tested = result.item_scores[~np.isnan(result.item_scores)]
+    assert len(tested) == (len(given.targets) // 5 if scorer == "probe" else len(given.targets))
+    assert tested.mean(dtype=np.float64) == pytest.approx(result.value, abs=1e-6)
+    assert tested.max() <= 1
+    if task == "multilabel":
+        assert tested.min() > 0
+
+
+@BEYOND
+def test_neither_order_nor_scale_nor_company_matter_to_labels_and_numbers(task: str, scorer: str, shape: str) -> None:
+    given = _beyond(1.0, task, shape)
+    value = _judge(given, scorer).value
+    assert _judge(given, scorer).value == value
+    assert score(given, SCORERS_BEYOND_CLASSES[given.task], seed=3).values[scorer].value == value
+    for factor in (1e-12, 1e12):
+        assert _judge(_with_features(given, given.features * factor), scorer).value == pytest.approx(value, rel=1e-4)
+    if scorer in SPLITTING_SCORERS:
+        return
+    order = torch.randperm(len(given.targets), generator=torch.Generator().manual_seed(7))
+    shuffled = FeatureSet(
+        features=given.features[order], targets=given.targets[order], num_classes=given.num_classes, task=given.task
+    )
+    assert _judge(shuffled, scorer).value == pytest.approx(value, abs=1e-9)
+
+
+@BEYOND
+@pytest.mark.parametrize("constant", [0.0, 3.3])
+def test_constant_features_tell_nothing_of_labels_and_numbers(
+    task: str, scorer: str, shape: str, constant: float
+) -> None:
+    given = _beyond(3.0, task, shape)
+    low = _judge(_with_features(given, torch.full_like(given.features, constant)), scorer).value
+    assert np.isfinite(low)
+    if scorer == "logme" and constant:
+        return  # without an intercept of its own it likes a constant feature, which is one
+    assert low < _judge(given, scorer).value
+    if task == "regression" and scorer != "logme":
+        assert low < 0.0  # a mean that leaves the item out is a little worse than the mean of all
+
+
+@pytest.mark.parametrize(
+    ("task", "scorer"),
+    [(task, name) for task, able in SCORERS_BEYOND_CLASSES.items() for name in SCORERS if name not in able],
+)
+def test_a_scorer_that_needs_classes_says_which_ones_do_not(task: str, scorer: str) -> None:
+    able = "ridge, knn, probe, logme" if task == "multilabel" else "ridge, knn, logme"
+    with pytest.raises(RequestError, match=f"cannot score by '{scorer}': expected a scorer for {task} .*one of {able}"):
+        _judge(_beyond(1.0, task, "tall"), scorer)
+
+
+@BEYOND
+def test_labels_and_numbers_of_features_that_are_not_finite_are_refused(task: str, scorer: str, shape: str) -> None:
+    given = _beyond(1.0, task, shape)
+    features = given.features.clone()
+    features[3, 4] = torch.nan
+    with pytest.raises(ModelError, match="cannot score features: 1 of"):
+        _judge(_with_features(given, features), scorer)
+
+
+@pytest.mark.parametrize("scorer", SCORERS_BEYOND_CLASSES["multilabel"])
+@pytest.mark.parametrize("everyone", [False, True])
+def test_labels_that_tell_no_items_apart_are_refused(scorer: str, everyone: bool) -> None:
+    targets = torch.full((20, 3), False)
+    targets[:, 1] = everyone
+    given = FeatureSet(features=torch.randn(20, 4), targets=targets, num_classes=3, task="multilabel")
+    with pytest.raises(DataError, match=r"cannot score features of 3 label\(s\) that all items have or none"):
+        _judge(given, scorer)
+
+
+@pytest.mark.parametrize("scorer", SCORERS_BEYOND_CLASSES["regression"])
+def test_numbers_that_are_all_the_same_are_refused(scorer: str) -> None:
+    given = FeatureSet(features=torch.randn(20, 4), targets=torch.full((20,), 2.5), num_classes=1, task="regression")
+    with pytest.raises(DataError, match="cannot score features of items with one and the same number"):
+        _judge(given, scorer)
+
+
+@pytest.mark.parametrize("scorer", SCORERS_BEYOND_CLASSES["multilabel"])
+def test_a_label_that_no_item_has_and_one_that_all_have_do_no_harm(scorer: str) -> None:
+    given = _beyond(3.0, "multilabel", "tall")
+    more = torch.cat(
+        [given.targets, torch.zeros(120, 1, dtype=torch.bool), torch.ones(120, 1, dtype=torch.bool)], dim=1
+    )
+    value = _judge(FeatureSet(features=given.features, targets=more, num_classes=7, task="multilabel"), scorer).value
+    noise = FeatureSet(
+        features=torch.randn(120, 12, generator=torch.Generator().manual_seed(9)),
+        targets=more,
+        num_classes=7,
+        task="multilabel",
+    )
+    assert value > _judge(noise, scorer).value

@@ -73,11 +73,14 @@ def test_the_public_names_are_these() -> None:
 
     assert sorted(modelhound.__all__) == [
         "HoundError",
+        "PrepareResult",
+        "PrepareSettings",
         "RequestError",
         "SearchResult",
         "SearchSettings",
         "__version__",
         "doctor",
+        "prepare",
         "search",
     ]
     for name in modelhound.__all__:

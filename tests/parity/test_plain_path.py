@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from modelhound.compat import import_timm
-from modelhound.data import open_dataset
+from modelhound.data import Preprocessing, open_dataset
 from modelhound.features import extract_features, suitable_batch
 from modelhound.meter import Meter
 from modelhound.models import SOURCES
@@ -18,6 +18,7 @@ def test_features_equal_those_of_one_image_at_a_time(name: str) -> None:
     dataset = open_dataset("digits", limit=24)
     network = SOURCES["zoo"].build(name, SOURCES["zoo"].read_weights(name))
     wanted = network.preprocessing
+    assert isinstance(wanted, Preprocessing)
     transform = timm.data.create_transform(
         input_size=(3, *wanted.input_size),
         interpolation=wanted.interpolation,
@@ -29,11 +30,11 @@ def test_features_equal_those_of_one_image_at_a_time(name: str) -> None:
     by_hand = []
     with torch.inference_mode():
         for index in range(len(dataset)):
-            image = transform(dataset.read_image(index))[None]
+            image = transform(dataset.read(index))[None]
             by_hand.append(network.module.forward_head(network.module.forward_features(image), pre_logits=True))
-    result = extract_features(network, dataset, device="cpu", batch=7, workers=0, meter=Meter())
+    (result,) = extract_features(network, dataset, device="cpu", batch=7, workers=0, meter=Meter()).layers
     torch.testing.assert_close(result.features, torch.cat(by_hand), rtol=1e-4, atol=1e-5)
-    assert result.labels.tolist() == list(dataset.labels)
+    assert result.targets.tolist() == dataset.targets.tolist()
 
 
 def test_every_batch_is_one_sample_of_each_phase() -> None:
@@ -54,4 +55,4 @@ def test_every_batch_is_one_sample_of_each_phase() -> None:
     ],
 )
 def test_the_batch_follows_the_size_of_images_on_a_cpu(name: str, device: str, expected: int) -> None:
-    assert suitable_batch(SOURCES["zoo"].build(name, None), device) == expected
+    assert suitable_batch(SOURCES["zoo"].build(name, None).preprocessing, device) == expected

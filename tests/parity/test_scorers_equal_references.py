@@ -9,14 +9,16 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 from sklearn.covariance import ledoit_wolf
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import label_ranking_average_precision_score, r2_score
 from sklearn.mixture import GaussianMixture
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
 from modelhound.scores import FeatureSet, hscore_shrunk, nleep, probe, score, sfda, sgd_probe
 from modelhound.scores.algebra import MOST_MAIN_DIRECTIONS, Algebra
 from modelhound.scores.knn import choose_num_neighbours
-from modelhound.scores.probe import draw_held_out, fit_probe
+from modelhound.scores.outcomes import judge_items
+from modelhound.scores.probe import fit_probe
 from modelhound.scores.ridge import RELATIVE_PENALTIES, leave_one_out
 
 Array = NDArray[np.float64]
@@ -39,11 +41,16 @@ def _features(
     features = torch.randn(num_items, width, generator=generator) + centres[labels] + 0.5
     if rank is not None:
         features = features @ torch.randn(rank, num_features, generator=generator)
-    return FeatureSet(features=features, labels=labels, num_classes=num_classes)
+    return FeatureSet(features=features, targets=labels, num_classes=num_classes)
 
 
 def _plain(feature_set: FeatureSet) -> tuple[Array, NDArray[np.int64]]:
-    return feature_set.features.double().numpy(), feature_set.labels.numpy()
+    return feature_set.features.double().numpy(), feature_set.targets.numpy()
+
+
+def _far_from_the_origin() -> FeatureSet:
+    given = _features(200, 10, 3)
+    return FeatureSet(features=200.0 + given.features, targets=given.targets, num_classes=3)
 
 
 RIDGE_SHAPES = {
@@ -53,6 +60,7 @@ RIDGE_SHAPES = {
     "rank-deficient": _features(40, 12, 3, rank=4),
     "wide and rank-deficient": _features(30, 70, 3, rank=4),
     "one feature": _features(40, 1, 2),
+    "more classes than directions": _features(60, 3, 8, separation=2.0),
 }
 
 
@@ -75,17 +83,25 @@ def test_ridge_in_closed_form_equals_refitting_without_each_item(feature_set: Fe
     errors, accuracies = [], []
     for relative in RELATIVE_PENALTIES:
         expected = _refit(features, targets, relative * scale)
-        got = leave_one_out(algebra, relative * scale).numpy()
-        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-8)
+        (got,) = leave_one_out(algebra, [relative * scale])
+        np.testing.assert_allclose(got.numpy(), expected, rtol=0, atol=1e-8)
         errors.append(np.square(expected - targets).sum())
         accuracies.append((expected.argmax(1) == labels).mean())
-    assert score(feature_set, ["ridge"], seed=0)["ridge"].value == pytest.approx(accuracies[int(np.argmin(errors))])
+    assert score(feature_set, ["ridge"], seed=0).values["ridge"].value == pytest.approx(
+        accuracies[int(np.argmin(errors))]
+    )
 
 
 @pytest.mark.parametrize(
     "feature_set",
-    [_features(150, 10, 3), _features(60, 100, 4), _features(40, 5, 8), _features(2100, 3, 3, separation=1.0)],
-    ids=["tall", "wide", "small classes", "more than one block"],
+    [
+        _features(150, 10, 3),
+        _features(60, 100, 4),
+        _features(40, 5, 8),
+        _features(2100, 3, 3, separation=1.0),
+        _far_from_the_origin(),
+    ],
+    ids=["tall", "wide", "small classes", "more than one block", "cosines that float32 cannot tell apart"],
 )
 def test_knn_equals_scikit_learn_leaving_each_item_out(feature_set: FeatureSet) -> None:
     features, labels = _plain(feature_set)
@@ -98,7 +114,7 @@ def test_knn_equals_scikit_learn_leaving_each_item_out(feature_set: FeatureSet) 
         votes = np.bincount(neighbour, minlength=feature_set.num_classes)
         closeness = np.bincount(neighbour, weights=1 - distance, minlength=feature_set.num_classes)
         predicted[item] = np.lexsort((closeness, votes))[-1]
-    got = score(feature_set, ["knn"], seed=0)["knn"].item_scores
+    got = score(feature_set, ["knn"], seed=0).values["knn"].item_scores
     np.testing.assert_array_equal(got, (predicted == labels).astype(np.float32))
 
 
@@ -112,7 +128,7 @@ def test_knn_with_two_classes_and_no_ties_equals_scikit_learn_s_own_vote() -> No
             features[others], labels[others]
         )
         hits.append(model.predict(features[item : item + 1])[0] == labels[item])
-    np.testing.assert_array_equal(score(feature_set, ["knn"], seed=0)["knn"].item_scores, np.float32(hits))
+    np.testing.assert_array_equal(score(feature_set, ["knn"], seed=0).values["knn"].item_scores, np.float32(hits))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +145,7 @@ def test_knn_with_two_classes_and_no_ties_equals_scikit_learn_s_own_vote() -> No
 def test_probe_equals_scikit_learn_on_the_same_split(monkeypatch: pytest.MonkeyPatch, feature_set: FeatureSet) -> None:
     features, labels = _plain(feature_set)
     algebra = Algebra(feature_set)
-    held_out = draw_held_out(algebra.labels, algebra.counts, seed=5)
+    held_out = algebra.split(5).held_out
     train, test = (~held_out).numpy(), held_out.numpy()
     scaler = StandardScaler().fit(features[train])
     # The two columns of our two-class probe share one penalty, so its difference is penalised half as much.
@@ -138,13 +154,14 @@ def test_probe_equals_scikit_learn_on_the_same_split(monkeypatch: pytest.MonkeyP
     model.fit(scaler.transform(features[train]), labels[train])
     expected = model.predict_proba(scaler.transform(features[test]))
     accuracy = model.score(scaler.transform(features[test]), labels[test])
-    assert score(feature_set, ["probe"], seed=5)["probe"].value == pytest.approx(accuracy)
+    assert score(feature_set, ["probe"], seed=5).values["probe"].value == pytest.approx(accuracy)
 
     def largest_difference() -> float:
-        got = fit_probe(algebra, ~held_out).log_probabilities(feature_set.features[held_out]).exp().numpy()
+        got = fit_probe(algebra, algebra.split(5)).logits(feature_set.features[held_out]).softmax(1).numpy()
         return float(np.abs(got - expected).max())
 
     assert largest_difference() < 5e-3  # where we stop by default
+    monkeypatch.setattr(probe, "_PRODUCTS", torch.float64)
     monkeypatch.setattr(probe, "_GRADIENT", 1e-9)
     monkeypatch.setattr(probe, "_MOST_STEPS", 1000)
     assert largest_difference() < 1e-6
@@ -166,7 +183,7 @@ def test_hscore_equals_its_definition(feature_set: FeatureSet) -> None:
     class_means = np.stack([features[labels == label].mean(0) for label in range(feature_set.num_classes)])
     between = np.atleast_2d(np.cov(class_means[labels], rowvar=False))
     inverse = np.linalg.pinv(np.atleast_2d(np.cov(features, rowvar=False)), rcond=1e-10, hermitian=True)
-    assert score(feature_set, ["hscore"], seed=0)["hscore"].value == pytest.approx(
+    assert score(feature_set, ["hscore"], seed=0).values["hscore"].value == pytest.approx(
         np.trace(inverse @ between), rel=1e-7
     )
 
@@ -194,7 +211,7 @@ def _greatest_evidence(features: Array, target: Array) -> float:
         _features(40, 12, 3, rank=4),
         _features(30, 50, 3, rank=4),
         _features(50, 1, 2, separation=2.0),
-        FeatureSet(features=_features(60, 6, 3).features + 30.0, labels=_features(60, 6, 3).labels, num_classes=3),
+        FeatureSet(features=_features(60, 6, 3).features + 30.0, targets=_features(60, 6, 3).targets, num_classes=3),
     ],
     ids=[
         "tall",
@@ -210,14 +227,14 @@ def test_logme_equals_the_greatest_evidence_found_by_brute_force(feature_set: Fe
     features, labels = _plain(feature_set)
     targets = np.eye(feature_set.num_classes)[labels]
     expected = np.mean([_greatest_evidence(features, target) for target in targets.T])
-    assert score(feature_set, ["logme"], seed=0)["logme"].value == pytest.approx(expected, rel=1e-5)
+    assert score(feature_set, ["logme"], seed=0).values["logme"].value == pytest.approx(expected, rel=1e-5)
 
 
 def _imbalanced() -> FeatureSet:
     given = _features(300, 9, 4)
-    kept = (given.labels != 2) | (torch.arange(300) < 40)
-    kept &= (given.labels != 3) | (torch.arange(300) == 3)  # and a class of one
-    return FeatureSet(features=given.features[kept], labels=given.labels[kept], num_classes=4)
+    kept = (given.targets != 2) | (torch.arange(300) < 40)
+    kept &= (given.targets != 3) | (torch.arange(300) == 3)  # and a class of one
+    return FeatureSet(features=given.features[kept], targets=given.targets[kept], num_classes=4)
 
 
 EVERY_SHAPE = pytest.mark.parametrize(
@@ -246,7 +263,7 @@ EVERY_SHAPE = pytest.mark.parametrize(
 
 
 def _value(feature_set: FeatureSet, scorer: str) -> float:
-    return score(feature_set, [scorer], seed=0)[scorer].value
+    return score(feature_set, [scorer], seed=0).values[scorer].value
 
 
 @EVERY_SHAPE
@@ -259,7 +276,7 @@ def test_centroid_equals_taking_the_means_anew_without_each_item(feature_set: Fe
         for label in np.unique(labels[others]):
             distances[label] = np.linalg.norm(features[others & (labels == label)].mean(0) - features[item])
         hits.append(distances.argmin() == labels[item])
-    got = score(feature_set, ["centroid"], seed=0)["centroid"].item_scores
+    got = score(feature_set, ["centroid"], seed=0).values["centroid"].item_scores
     np.testing.assert_array_equal(got, np.float32(hits))
 
 
@@ -267,14 +284,14 @@ def test_centroid_equals_taking_the_means_anew_without_each_item(feature_set: Fe
 def test_sgd_probe_equals_torch_s_own_layer_loss_and_optimiser(feature_set: FeatureSet) -> None:
     features, _ = _plain(feature_set)
     algebra = Algebra(feature_set)
-    held_out = draw_held_out(algebra.labels, algebra.counts, seed=5)
+    held_out = algebra.split(5).held_out
     scaler = StandardScaler().fit(features[~held_out])
     scaled = torch.from_numpy(scaler.transform(features)) / np.sqrt(features.shape[1])
     layer = torch.nn.Linear(features.shape[1], feature_set.num_classes).double()
     torch.nn.init.zeros_(layer.weight)
     torch.nn.init.zeros_(layer.bias)
     optimiser = torch.optim.SGD(layer.parameters(), lr=sgd_probe.RATE)
-    inputs, targets = scaled[~held_out], feature_set.labels[~held_out]
+    inputs, targets = scaled[~held_out], feature_set.targets[~held_out]
     generator = torch.Generator().manual_seed(5)
     for _ in range(sgd_probe.EPOCHS):
         for batch in torch.randperm(len(inputs), generator=generator).split(sgd_probe.BATCH):
@@ -283,10 +300,11 @@ def test_sgd_probe_equals_torch_s_own_layer_loss_and_optimiser(feature_set: Feat
             optimiser.step()
     with torch.no_grad():
         expected = layer(scaled[held_out]).log_softmax(1)
-    got = sgd_probe.fit_sgd_probe(algebra, ~held_out, seed=5).log_probabilities(feature_set.features[held_out])
+    layer_by_hand = sgd_probe.fit_sgd_probe(algebra, algebra.split(5), seed=5)
+    got = layer_by_hand.logits(feature_set.features[held_out]).log_softmax(1)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
-    accuracy = float((expected.argmax(1) == feature_set.labels[held_out]).double().mean())
-    assert score(feature_set, ["sgd_probe"], seed=5)["sgd_probe"].value == pytest.approx(accuracy)
+    accuracy = float((expected.argmax(1) == feature_set.targets[held_out]).double().mean())
+    assert score(feature_set, ["sgd_probe"], seed=5).values["sgd_probe"].value == pytest.approx(accuracy)
 
 
 @EVERY_SHAPE
@@ -404,3 +422,113 @@ def test_sfda_equals_fisher_s_directions_before_and_after_mixing(feature_set: Fe
     mixed = trust * features + (1 - trust) * others[labels]
     expected = _fisher_log_probabilities(mixed, labels, shrinkage)[own].mean()
     assert _value(feature_set, "sfda") == pytest.approx(expected, rel=1e-6)
+
+
+def _labels_and_numbers(num_items: int, num_features: int, *, rank: int | None = None) -> tuple[FeatureSet, FeatureSet]:
+    """The same features with four labels, one of them rare, and with a number."""
+    given = _features(num_items, num_features, 2, rank=rank)
+    generator = torch.Generator().manual_seed(3)
+    seen = (given.features - given.features.mean(0)) @ torch.randn(num_features, 4, generator=generator)
+    hidden = seen / seen.std(0) + 0.7 * torch.randn(num_items, 4, generator=generator)
+    labels = hidden > torch.tensor([0.0, 0.5, -0.5, 1.2])
+    numbers = 20.0 + 5.0 * hidden[:, 0].double()
+    return (
+        FeatureSet(features=given.features, targets=labels, num_classes=4, task="multilabel"),
+        FeatureSet(features=given.features, targets=numbers, num_classes=1, task="regression"),
+    )
+
+
+BEYOND = {
+    "tall": _labels_and_numbers(80, 9),
+    "wide": _labels_and_numbers(40, 70),
+    "rank-deficient": _labels_and_numbers(60, 20, rank=5),
+    "wide and rank-deficient": _labels_and_numbers(40, 70, rank=5),
+    "fewer directions than labels": _labels_and_numbers(80, 2),
+}
+EVERY_SHAPE_BEYOND = pytest.mark.parametrize(("with_labels", "with_numbers"), BEYOND.values(), ids=BEYOND.keys())
+
+
+def _item_precisions(truth: Array, predicted: Array) -> Array:
+    return np.array(
+        [label_ranking_average_precision_score(t[None], p[None]) for t, p in zip(truth, predicted, strict=True)]
+    )
+
+
+def test_outcomes_of_labels_equal_scikit_learn_s_with_ties_and_with_all_or_no_labels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.rand(200, 5, generator=generator) < 0.4
+    truth[0], truth[1] = False, True
+    predicted = torch.randint(4, (200, 5), generator=generator).double()  # full of ties
+    given = FeatureSet(features=torch.zeros(200, 1), targets=truth, num_classes=5, task="multilabel")
+    got = judge_items(Algebra(given), slice(None), predicted)
+    np.testing.assert_allclose(got.numpy(), _item_precisions(truth.numpy(), predicted.numpy()), atol=1e-12)
+
+
+def _leave_out_at_best_penalty(feature_set: FeatureSet, targets: Array) -> Array:
+    features = feature_set.features.double().numpy()
+    scale = float(Algebra(feature_set).spectrum.values.mean())
+    fits = [_refit(features, targets, relative * scale) for relative in RELATIVE_PENALTIES]
+    return min(fits, key=lambda fit: float(np.square(fit - targets).sum()))
+
+
+@EVERY_SHAPE_BEYOND
+def test_ridge_on_labels_and_numbers_equals_refitting_without_each_item(
+    with_labels: FeatureSet, with_numbers: FeatureSet
+) -> None:
+    truth = with_labels.targets.numpy()
+    predicted = _leave_out_at_best_penalty(with_labels, truth.astype(np.float64))
+    got = score(with_labels, ["ridge"], seed=0).values["ridge"]
+    np.testing.assert_allclose(got.item_scores, _item_precisions(truth, predicted), atol=1e-6)
+    assert got.value == pytest.approx(label_ranking_average_precision_score(truth, predicted))
+    numbers = with_numbers.targets.numpy()
+    predicted = _leave_out_at_best_penalty(with_numbers, numbers[:, None])
+    assert _value(with_numbers, "ridge") == pytest.approx(r2_score(numbers, predicted))
+
+
+@EVERY_SHAPE_BEYOND
+def test_knn_on_labels_and_numbers_equals_the_mean_of_scikit_learn_s_neighbours(
+    with_labels: FeatureSet, with_numbers: FeatureSet
+) -> None:
+    features = with_labels.features.double().numpy()
+    neighbours = NearestNeighbors(n_neighbors=5, metric="cosine", algorithm="brute").fit(features).kneighbors()[1]
+    truth = with_labels.targets.numpy()
+    votes = truth[neighbours].sum(1)
+    assert _value(with_labels, "knn") == pytest.approx(label_ranking_average_precision_score(truth, votes))
+    numbers = with_numbers.targets.numpy()
+    assert _value(with_numbers, "knn") == pytest.approx(r2_score(numbers, numbers[neighbours].mean(1)))
+
+
+@EVERY_SHAPE_BEYOND
+def test_probe_on_labels_equals_scikit_learn_with_one_model_per_label(
+    monkeypatch: pytest.MonkeyPatch, with_labels: FeatureSet, with_numbers: FeatureSet
+) -> None:
+    algebra = Algebra(with_labels)
+    held_out = algebra.split(5).held_out.numpy()
+    features, truth = with_labels.features.double().numpy(), with_labels.targets.numpy()
+    scaler = StandardScaler().fit(features[~held_out])
+    train, test = scaler.transform(features[~held_out]), scaler.transform(features[held_out])
+    expected = np.empty((held_out.sum(), 4))
+    for label in range(4):
+        model = LogisticRegression(tol=1e-10, max_iter=10_000, solver="newton-cg").fit(train, truth[~held_out, label])
+        expected[:, label] = model.decision_function(test)
+    monkeypatch.setattr(probe, "_PRODUCTS", torch.float64)
+    monkeypatch.setattr(probe, "_GRADIENT", 1e-9)
+    monkeypatch.setattr(probe, "_MOST_STEPS", 1000)
+    got = fit_probe(algebra, algebra.split(5)).logits(with_labels.features[torch.from_numpy(held_out)])
+    np.testing.assert_allclose(got.numpy(), expected, rtol=0, atol=1e-5)
+    value = score(with_labels, ["probe"], seed=5).values["probe"].value
+    assert value == pytest.approx(label_ranking_average_precision_score(truth[held_out], expected))
+
+
+@EVERY_SHAPE_BEYOND
+def test_logme_of_labels_and_numbers_equals_the_greatest_evidence_found_by_brute_force(
+    with_labels: FeatureSet, with_numbers: FeatureSet
+) -> None:
+    features, truth = with_labels.features.double().numpy(), with_labels.targets.double().numpy()
+    expected = np.mean([_greatest_evidence(features, target) for target in truth.T])
+    assert _value(with_labels, "logme") == pytest.approx(expected, rel=1e-5)
+    # a search over scales cannot see units: look for numbers of about 1, and move the result by the logarithm of the unit
+    numbers = with_numbers.targets.double().numpy()
+    unit = np.sqrt(np.square(numbers).mean())
+    expected = _greatest_evidence(features, numbers / unit) - np.log(unit)
+    assert _value(with_numbers, "logme") == pytest.approx(expected, rel=1e-5)

@@ -36,8 +36,8 @@ def test_broken_images_are_skipped_and_listed_with_the_reason(tmp_path: Path) ->
     reasons = {item.item: item.reason for item in data.skipped}
     assert "empty" in reasons["a/003.jpg"]
     assert "truncated" in reasons["b/007.jpg"]
-    assert np.bincount(data.labels).tolist() == [19, 19]
-    assert [data.read_image(index).size for index in range(38)] == [(32, 24)] * 38
+    assert np.bincount(data.targets).tolist() == [19, 19]
+    assert [data.read(index).size for index in range(38)] == [(32, 24)] * 38
 
 
 def test_a_link_to_nowhere_and_a_pipe_are_skipped(tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ def test_only_chosen_images_are_checked(tmp_path: Path) -> None:
 def test_a_limit_below_two_of_each_class_says_the_smallest_usable_one() -> None:
     with pytest.raises(DataError, match=r"cannot take 19 items of 'digits'.*--limit 20"):
         open_dataset("digits", limit=19)
-    assert np.bincount(open_dataset("digits", limit=20).labels).tolist() == [2] * 10
+    assert np.bincount(open_dataset("digits", limit=20).targets).tolist() == [2] * 10
 
 
 def test_progress_begins_at_none_ends_at_all_and_comes_at_most_every_percent(tmp_path: Path) -> None:
     seen: list[Progress] = []
     open_dataset("fashion", watch=seen.append)
-    assert seen[0] == Progress(task="checking images", done=0, total=2000)
-    assert seen[-1] == Progress(task="checking images", done=2000, total=2000)
+    assert seen[0] == Progress(task="checking items", done=0, total=2000)
+    assert seen[-1] == Progress(task="checking items", done=2000, total=2000)
     steps = np.diff([progress.done for progress in seen])
     assert (steps[:-1] >= 20).all()
 
@@ -136,15 +136,15 @@ def test_an_image_that_goes_bad_after_the_check_is_named_when_read(tmp_path: Pat
     cut(root / "b" / "001.jpg")
     (root / "b" / "002.jpg").unlink()
     with pytest.raises(DataError, match=r"cannot read 'b/001.jpg' of .*photos.*truncated"):
-        data.read_image(4)
+        data.read(4)
     with pytest.raises(DataError, match=r"cannot read 'b/002.jpg'.*no such file"):
-        data.read_image(5)
+        data.read(5)
 
 
 def test_a_dataset_cannot_be_changed() -> None:
     data = open_dataset("digits", limit=20)
     with pytest.raises(FrozenInstanceError):
-        data.labels = ()  # type: ignore[misc]
+        data.targets = ()  # type: ignore[misc,assignment]
 
 
 def test_a_few_bad_images_in_a_small_sample_do_not_condemn_the_set(image_folder: Callable[..., Path]) -> None:

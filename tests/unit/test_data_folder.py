@@ -46,7 +46,7 @@ def test_items_are_sorted_by_class_and_then_by_name(photos: Path) -> None:
     data = open_dataset(str(photos))
     assert data.class_names == ("a", "a-b", "b")
     assert data.item_names == ("a/sub/1.png", "a/z.png", "a/ä.png", "a-b/Y.png", "a-b/x.png", "b/10.png", "b/2.png")
-    assert data.labels == (0, 0, 0, 1, 1, 2, 2)
+    assert data.targets.tolist() == [0, 0, 0, 1, 1, 2, 2]
     assert data.skipped == ()
 
 
@@ -97,7 +97,7 @@ def test_an_opened_folder_can_be_read_after_a_change_of_directory(
     monkeypatch.chdir(tmp_path)
     data = open_dataset("photos")
     monkeypatch.chdir("/")
-    assert data.read_image(3).getpixel((0, 0)) == (10, 20, 30)
+    assert data.read(3).getpixel((0, 0)) == (10, 20, 30)
 
 
 def test_names_that_are_not_unicode_can_be_read_shown_and_stored(photos: Path) -> None:
@@ -105,7 +105,7 @@ def test_names_that_are_not_unicode_can_be_read_shown_and_stored(photos: Path) -
     add_image(photos / os.fsdecode(b"b/caf\xe9.jpg"))
     data = open_dataset(str(photos))
     assert data.item_names[-1] == "b/caf\ufffd.jpg"
-    assert data.read_image(4).mode == "RGB"
+    assert data.read(4).mode == "RGB"
 
 
 def test_a_missing_path_suggests_close_names(tmp_path: Path) -> None:

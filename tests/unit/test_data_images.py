@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from modelhound.data.images import UnreadableImageError, _to_rgb, decode_image
+from modelhound.data.images import _to_rgb, decode_image
+from modelhound.data.source import UnreadableItemError
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 
@@ -214,7 +215,7 @@ def test_of_an_animation_the_first_frame_counts(kind: str) -> None:
 def test_a_truncated_file_is_noticed(kind: str, options: dict[str, object], keep: float, preview: bool) -> None:
     data = encode(photo(), kind, **options)
     decode_image(data, preview=preview)
-    with pytest.raises(UnreadableImageError) as caught:
+    with pytest.raises(UnreadableItemError) as caught:
         decode_image(data[: int(len(data) * keep)], preview=preview)
     assert "BytesIO" not in str(caught.value)
 
@@ -224,14 +225,14 @@ def test_a_jpeg_preview_is_smaller() -> None:
 
 
 def test_empty_and_foreign_files_are_told_apart() -> None:
-    with pytest.raises(UnreadableImageError, match="empty"):
+    with pytest.raises(UnreadableItemError, match="empty"):
         decode_image(b"")
-    with pytest.raises(UnreadableImageError, match="not an image"):
+    with pytest.raises(UnreadableItemError, match="not an image"):
         decode_image(b"<html>404 not found</html>")
 
 
 def test_postscript_is_refused_whatever_its_name() -> None:
-    with pytest.raises(UnreadableImageError, match="not an image"):
+    with pytest.raises(UnreadableItemError, match="not an image"):
         decode_image(encode(red_corner(), "EPS"))
 
 
@@ -249,12 +250,12 @@ def png_head(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("side", [10_000, 30_000])
 def test_a_decompression_bomb_is_an_unreadable_image_and_no_warning(side: int) -> None:
-    with pytest.raises(UnreadableImageError, match="bomb"):
+    with pytest.raises(UnreadableItemError, match="bomb"):
         decode_image(png_head(side, side))
 
 
 def test_a_picture_that_would_grow_without_bounds_is_refused() -> None:
-    with pytest.raises(UnreadableImageError, match="5000 x 1"):
+    with pytest.raises(UnreadableItemError, match="5000 x 1"):
         decode_image(encode(Image.new("RGB", (5000, 1))))
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from modelhound.data import Dataset, Preprocessing, load_batches, open_dataset
+from modelhound.data import Batch, Dataset, Preprocessing, load_batches, open_dataset
 from modelhound.data.loading import _Batches, _choose_workers
 from modelhound.data.preprocessing import make_transform
 from modelhound.errors import DataError, RequestError
@@ -39,6 +39,11 @@ def photos(tmp_path: Path) -> Dataset:
     return open_dataset(str(tmp_path / "photos"))
 
 
+def images_of(batch: Batch) -> torch.Tensor:
+    assert isinstance(batch.inputs, torch.Tensor)
+    return batch.inputs
+
+
 def path_of(dataset: Dataset, index: int) -> Path:
     return Path(dataset.name, dataset.item_names[index])
 
@@ -46,12 +51,12 @@ def path_of(dataset: Dataset, index: int) -> Path:
 @pytest.mark.parametrize("workers", [None, 0, 1, 3])
 def test_all_items_come_in_order_whatever_the_number_of_workers(photos: Dataset, workers: int | None) -> None:
     batches = list(load_batches(photos, PREPROCESSING, batch=16, workers=workers))
-    assert [len(labels) for _, labels in batches] == [16, 16, 16, 16, 6]
-    images, labels = torch.cat([batch[0] for batch in batches]), torch.cat([batch[1] for batch in batches])
+    assert [len(batch) for batch in batches] == [16, 16, 16, 16, 6]
+    images, labels = torch.cat([images_of(batch) for batch in batches]), torch.cat([batch.targets for batch in batches])
     assert (images.dtype, labels.dtype) == (torch.float32, torch.int64)
-    assert tuple(labels.tolist()) == photos.labels
+    assert labels.tolist() == photos.targets.tolist()
     transform = make_transform(PREPROCESSING)
-    assert torch.equal(images, torch.stack([transform(photos.read_image(index)) for index in range(70)]))
+    assert torch.equal(images, torch.stack([transform(photos.read(index)) for index in range(70)]))
     assert not multiprocessing.active_children()
 
 
@@ -65,20 +70,20 @@ def test_spawned_workers_give_the_same_batches(photos: Dataset) -> None:
     finally:
         multiprocessing.set_start_method(usual, force=True)
     assert len(spawned) == 2
-    assert all(torch.equal(one[0], other[0]) for one, other in zip(spawned, expected, strict=True))
+    assert all(torch.equal(images_of(one), images_of(other)) for one, other in zip(spawned, expected, strict=True))
 
 
 def test_a_batch_larger_than_the_data_is_one_batch(photos: Dataset) -> None:
-    ((images, labels),) = load_batches(photos, PREPROCESSING, batch=1000, workers=2)
-    assert images.shape == (70, 3, 32, 32)
-    assert labels.shape == (70,)
+    (batch,) = load_batches(photos, PREPROCESSING, batch=1000, workers=2)
+    assert images_of(batch).shape == (70, 3, 32, 32)
+    assert batch.targets.shape == (70,)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_image_that_goes_bad_after_the_check_is_named(photos: Dataset, workers: int) -> None:
     path_of(photos, 40).write_bytes(b"")
     batches = load_batches(photos, PREPROCESSING, batch=16, workers=workers)
-    assert len(next(batches)[1]) == len(next(batches)[1]) == 16
+    assert len(next(batches)) == len(next(batches)) == 16
     with pytest.raises(DataError, match=r"photos.*empty") as caught:
         next(batches)
     assert repr(photos.item_names[40]) in str(caught.value)

@@ -19,7 +19,7 @@ def timm_config(name: str) -> dict[str, object]:
 
 def real_image(size: tuple[int, int]) -> Image.Image:
     """A real photo of the package, enlarged to the size of real photos and sent through JPEG."""
-    small = open_dataset("fashion", limit=20).read_image(7)
+    small = open_dataset("fashion", limit=20).read(7)
     file = io.BytesIO()
     small.resize(size, Image.Resampling.BICUBIC).save(file, "JPEG")
     return Image.open(file).convert("RGB")

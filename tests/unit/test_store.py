@@ -229,14 +229,26 @@ def test_runs_are_listed_with_what_they_hold(tmp_path: Path) -> None:
 
 
 def test_a_memo_survives_damage_by_forgetting() -> None:
-    Memo("facts").save({"answer": 42})
-    assert Memo("facts").load() == {"answer": 42}
-    Memo("facts").path.write_bytes(b"{")
-    assert Memo("facts").load() == {}
+    asked = []
+
+    def find_out() -> int:
+        asked.append(1)
+        return 42
+
+    for _ in range(2):  # two processes, as it were
+        memo = Memo("facts")
+        assert [memo.recall("answer", find_out), memo.recall("answer", find_out)] == [42, 42]
+    assert len(asked) == 1
+    memo.path.write_bytes(memo.path.read_bytes() + b'\n{"half a li')
+    assert Memo("facts").recall("question", lambda: "why") == "why"
+    again = Memo("facts")
+    assert (again.recall("answer", find_out), again.recall("question", find_out), len(asked)) == (42, "why", 1)
+    memo.path.write_bytes(b"{")
+    assert (Memo("facts").recall("answer", find_out), len(asked)) == (42, 2)
 
 
 def test_a_memo_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / "file" / "below"))
-    Memo("facts").save({"answer": 42})
-    assert Memo("facts").load() == {}
+    assert Memo("facts").recall("answer", lambda: 1) == 1
+    assert Memo("facts").recall("answer", lambda: 2) == 2

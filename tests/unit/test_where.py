@@ -62,7 +62,7 @@ def test_what_is_not_understood_is_pointed_at(condition: str, caret_below: str, 
 
 
 def test_a_text_compared_with_a_number_is_explained() -> None:
-    with pytest.raises(RequestError, match="params and input_size are numbers"):
+    with pytest.raises(RequestError, match="downloads are numbers"):
         parse_where("family < 3")(CARD)
 
 

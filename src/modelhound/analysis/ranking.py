@@ -16,7 +16,7 @@ from scipy import stats
 
 from modelhound.records import ModelMeasured, RankedModel, Ranking, unpack_items
 
-__all__ = ["rank_agreement", "rank_models"]
+__all__ = ["rank_agreement", "rank_models", "resample_means"]
 
 _NUM_RESAMPLES = 2000
 _RESAMPLE_CHUNK_ITEMS = 8_000_000  # weights held at once: 64 MB
@@ -25,18 +25,29 @@ Floats = NDArray[np.float64]
 
 
 def rank_models(
-    measured: Sequence[ModelMeasured], *, rests_on: Sequence[str], seed: int, confidence: float = 0.95
+    measured: Sequence[ModelMeasured],
+    *,
+    rests_on: Sequence[str],
+    seed: int,
+    metric: str = "accuracy",
+    confidence: float = 0.95,
 ) -> Ranking:
-    """Rank by the mean of the `rests_on` scorers' per-item scores."""
+    """Rank by the mean of the `rests_on` scorers' per-item scores, which is the `metric`."""
     if not measured:
         return Ranking(
-            rests_on=tuple(rests_on), confidence=confidence, num_items=0, models=(), by_size=(), size_agreement=None
+            rests_on=tuple(rests_on),
+            metric=metric,
+            confidence=confidence,
+            num_items=0,
+            models=(),
+            by_size=(),
+            size_agreement=None,
         )
     item_scores = np.stack([_mean_item_scores(record, rests_on) for record in measured])
     tested = ~np.isnan(item_scores).any(axis=0)
     item_scores = item_scores[:, tested]
     scores = item_scores.mean(axis=1)
-    resampled = _resample_means(item_scores, seed=seed)
+    resampled = resample_means(item_scores, seed=seed)
     # Equal scores keep the order of names, so that a repeated run prints the same list.
     order = sorted(range(len(measured)), key=lambda index: (-scores[index], measured[index].model))
     ranks = _shared_ranks(resampled[order], confidence)
@@ -60,6 +71,7 @@ def rank_models(
         )
     return Ranking(
         rests_on=tuple(rests_on),
+        metric=metric,
         confidence=confidence,
         num_items=int(tested.sum()),
         models=tuple(rows),
@@ -80,7 +92,7 @@ def _mean_item_scores(record: ModelMeasured, rests_on: Sequence[str]) -> Floats:
     return np.asarray(np.mean(columns, axis=0))
 
 
-def _resample_means(item_scores: Floats, *, seed: int) -> Floats:
+def resample_means(item_scores: Floats, *, seed: int) -> Floats:
     """Mean score of every model (row) over each of many resamples of the items (column)."""
     num_models, num_items = item_scores.shape
     generator = np.random.default_rng(seed)

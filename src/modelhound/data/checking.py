@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from modelhound.data.images import UnreadableImageError
-from modelhound.data.source import Reader
+from modelhound.data.source import Reader, UnreadableItemError
 from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch
 
 __all__ = ["Finding", "check_items"]
 
-_TASK = "checking images"
+_TASK = "checking items"
 _MAX_THREADS = 16
 _MAX_CHUNK = 64  # so that Ctrl-C is answered after so many images per thread at the latest
 
@@ -53,7 +52,7 @@ def _check(reader: Reader, position: int) -> Finding:
     try:
         stamp = reader.stamp(position)  # before reading: a change in between then looks like one afterwards
         reader.check(position)
-    except UnreadableImageError as error:
+    except UnreadableItemError as error:
         return Finding("", str(error))
     return Finding(stamp, None)
 

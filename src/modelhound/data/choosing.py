@@ -1,15 +1,37 @@
 """Which items a limit takes: the same number of every class, as far as the classes reach.
 
-In:  the label of every item, a limit and a seed
+In:  the targets of all items, a limit and a seed
 Out: positions, sorted
-Nothing here knows what an item is. The choice depends on the labels, the limit and the seed only, and a smaller limit
-takes a subset of what a larger one takes.
+Nothing here knows what an item is. The choice depends on the targets, the limit and the seed only, and a smaller limit
+takes a subset of what a larger one takes. Where there is not one class per item, something else is kept even: see `strata`.
 """
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["choose_balanced"]
+from modelhound.settings import Task
+
+__all__ = ["choose_balanced", "strata"]
+
+_NUM_QUANTILES = 10
+
+
+def strata(targets: npt.NDArray[Any], task: Task) -> npt.NDArray[np.int64]:
+    """A group for each item, of which a choice shall take equally many.
+
+    Its class; of several labels the rarest, so that rare ones are not lost; of a number the tenth of the range of ranks.
+    """
+    if task == "classification":
+        return targets
+    if task == "multilabel":
+        num_labels = targets.shape[1]
+        by_rarity = np.argsort(targets.sum(0), kind="stable")
+        first = targets[:, by_rarity].argmax(1)
+        return np.asarray(np.where(targets.any(1), by_rarity[first], num_labels))
+    ranks = np.argsort(np.argsort(targets, kind="stable"), kind="stable")
+    return ranks * min(_NUM_QUANTILES, len(targets)) // max(1, len(targets))
 
 
 def choose_balanced(labels: npt.NDArray[np.int64], *, limit: int, seed: int) -> npt.NDArray[np.int64]:

@@ -1,111 +1,199 @@
 """Open a data set: find its items, take as many as asked for, and make sure that they can be read.
 
-In:  a data reference: digits, fashion, or the path of a folder of class folders
-Out: a Dataset of two or more classes with two or more readable items each, or a DataError
-Nothing here knows how items are stored (see `embedded`, `folder`) or what a model wants (see `preprocessing`).
+In:  a data reference: the name of an embedded set, or the path of a file or folder of a known form
+Out: a Dataset that a ranking of models can rest on, or a DataError
+Nothing here knows how items are stored (see SOURCES, one file each) or what a model wants (see `preprocessing`, `tokenising`).
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from PIL import Image
+import numpy.typing as npt
 
 from modelhound.data.checking import Finding, check_items
-from modelhound.data.choosing import choose_balanced
-from modelhound.data.embedded import EMBEDDED, list_embedded
-from modelhound.data.folder import list_folder
-from modelhound.data.images import UnreadableImageError
-from modelhound.data.source import Listing, Reader
+from modelhound.data.choosing import choose_balanced, strata
+from modelhound.data.cifar import CifarSource
+from modelhound.data.csv_table import CsvSource
+from modelhound.data.embedded import EmbeddedSource
+from modelhound.data.folder import FolderSource
+from modelhound.data.food101 import Food101Source
+from modelhound.data.hub_datasets import HubDatasetSource
+from modelhound.data.jsonl_table import JsonSource
+from modelhound.data.parquet_table import ParquetSource
+from modelhound.data.prepared import PreparedSource
+from modelhound.data.source import DataRequest, DataSource, Item, Listing, Modality, Reader, UnreadableItemError
+from modelhound.data.tar_shards import TarSource
 from modelhound.errors import DataError
 from modelhound.records import ItemSkipped, Watch, silent
+from modelhound.settings import Task
 
-__all__ = ["Dataset", "open_dataset"]
+__all__ = ["SOURCES", "Dataset", "glance", "open_dataset"]
+
+SOURCES: tuple[DataSource, ...] = (
+    EmbeddedSource(),
+    PreparedSource(),
+    CifarSource(),
+    Food101Source(),
+    TarSource(),
+    CsvSource(),
+    JsonSource(),
+    ParquetSource(),
+    HubDatasetSource(),
+    FolderSource(),
+)
+"""Asked in this order; the first that claims a reference lists it."""
 
 _MIN_PER_CLASS = 2  # a leave-one-out score needs a second item to judge the first by
+_MIN_NUMBERS = 4
 _MAX_BAD_PERCENT = 5
 _NUM_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """Labelled images in a fixed order. It pickles, so that loader processes can have it."""
+    """Items and what is to be told of them, in a fixed order. It pickles, so that loader processes can have it."""
 
     name: str
     """The reference as given."""
 
-    class_names: tuple[str, ...]
+    task: Task
 
-    labels: tuple[int, ...]
-    """One per item: its place in class_names."""
+    modality: Modality
+
+    class_names: tuple[str, ...]
+    """Of the classes or labels; of a regression, the name of what is measured."""
+
+    targets: npt.NDArray[Any] = field(compare=False, repr=False)
+    """As in a Listing; the fingerprint stands for them in comparisons."""
 
     item_names: tuple[str, ...]
     """One per item: the path below the folder, or the likes of digits/17."""
 
     skipped: tuple[ItemSkipped, ...]
-    """What takes no part because it cannot be read or belongs to no class."""
+    """What takes no part because it cannot be read or has no label."""
 
     fingerprint: str
-    """Changes with names, labels and contents (of files: size and time); a stored run may be continued only if equal."""
+    """Changes with names, targets and contents (of files: size and time); a stored run may be continued only if equal."""
 
     reader: Reader = field(compare=False, repr=False)
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.item_names)
 
-    def read_image(self, index: int) -> Image.Image:
-        """Item `index` as an upright 8-bit RGB image."""
+    def select(self, positions: Sequence[int]) -> "Dataset":
+        """Only these items, in this order."""
+        return replace(
+            self,
+            targets=self.targets[np.asarray(positions, dtype=np.int64)],
+            item_names=tuple(self.item_names[position] for position in positions),
+            fingerprint=hashlib.sha256(f"{self.fingerprint} {list(positions)}".encode()).hexdigest(),
+            reader=self.reader.select(positions),
+        )
+
+    def read(self, index: int) -> Item:
+        """Item `index`: an upright 8-bit RGB image, or a tuple of one or two texts."""
         try:
             return self.reader.read(index)
-        except UnreadableImageError as error:
+        except UnreadableItemError as error:
             raise DataError(
-                f"cannot read {self.item_names[index]!r} of {self.name!r}: expected the image that was there when the data "
-                f"set was checked, but {error}; restore it, or start again to leave it out"
+                f"cannot read {self.item_names[index]!r} of {self.name!r}: expected the {self.modality} that was there when "
+                f"the data set was checked, but {error}; restore it, or start again to leave it out"
             ) from error
 
 
-def open_dataset(reference: str, *, limit: int | None = None, seed: int = 0, watch: Watch = silent) -> Dataset:
+def open_dataset(
+    reference: str,
+    *,
+    columns: Mapping[str, str] | None = None,
+    task: Task | None = None,
+    split: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    watch: Watch = silent,
+) -> Dataset:
     """The data set `reference`, or `limit` of its items, evenly from all classes and drawn by `seed`."""
-    listing = list_embedded(reference) if reference in EMBEDDED else list_folder(reference)
+    listing = _list(reference, DataRequest(columns=columns or {}, task=task, split=split))
     chosen = _choose(reference, listing, limit, seed)
     reader = listing.reader.select(chosen)
     findings = check_items(reader, len(chosen), watch)
     bad = _list_bad(listing, chosen, findings)
     if limit is not None and _too_many(len(bad), len(chosen)):
         # A few of a small sample say little: the rule is about the data set.
-        everything = check_items(listing.reader, len(listing.labels), watch)
-        bad_in_all = _list_bad(listing, range(len(listing.labels)), everything)
-        _check_not_too_many(reference, bad_in_all, len(listing.labels))
+        everything = check_items(listing.reader, len(listing.item_names), watch)
+        bad_in_all = _list_bad(listing, range(len(listing.item_names)), everything)
+        _check_not_too_many(reference, listing, bad_in_all, len(listing.item_names))
     else:
-        _check_not_too_many(reference, bad, len(chosen))
+        _check_not_too_many(reference, listing, bad, len(chosen))
     good = [place for place, finding in enumerate(findings) if finding.problem is None]
-    labels = tuple(listing.labels[chosen[place]] for place in good)
+    targets = listing.targets[np.asarray(chosen, dtype=np.int64)[good]]
     names = tuple(listing.item_names[chosen[place]] for place in good)
-    _check_enough_left(reference, listing.class_names, labels, bad)
+    _check_enough_left(reference, listing, targets, bad)
     return Dataset(
         name=reference,
+        task=listing.task,
+        modality=listing.modality,
         class_names=listing.class_names,
-        labels=labels,
+        targets=targets,
         item_names=names,
         skipped=listing.skipped + bad,
-        fingerprint=_fingerprint(listing.class_names, names, labels, (findings[place].stamp for place in good)),
+        fingerprint=_fingerprint(listing, names, targets, (findings[place].stamp for place in good)),
         reader=reader.select(good),
     )
 
 
+def glance(
+    reference: str,
+    *,
+    columns: Mapping[str, str] | None = None,
+    task: Task | None = None,
+    split: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> str:
+    """A fingerprint of what `open_dataset` would open, found by names and stamps alone: no item is decoded."""
+    listing = _list(reference, DataRequest(columns=columns or {}, task=task, split=split))
+    chosen = _choose(reference, listing, limit, seed)
+    reader = listing.reader.select(chosen)
+    names = tuple(listing.item_names[position] for position in chosen)
+    stamps = (_stamp_or_problem(reader, place) for place in range(len(chosen)))
+    return _fingerprint(listing, names, listing.targets[chosen], stamps)
+
+
+def _stamp_or_problem(reader: Reader, position: int) -> str:
+    try:
+        return reader.stamp(position)
+    except UnreadableItemError as error:
+        return str(error)
+
+
+def _list(reference: str, request: DataRequest) -> Listing:
+    source = next(each for each in SOURCES if each.claims(reference))
+    unfit = request.given() - source.options
+    if unfit:
+        name = min(unfit)
+        others = " or ".join(each.form for each in SOURCES if name in each.options) or "nothing"
+        raise DataError(
+            f"cannot use --{name} with {reference!r}, which is taken for {source.form}: expected {others}, leave --{name} out"
+        )
+    return source.list_items(reference, request)
+
+
 def _choose(reference: str, listing: Listing, limit: int | None, seed: int) -> list[int]:
     if limit is None:
-        return list(range(len(listing.labels)))
-    num_classes = len(listing.class_names)
-    least = _MIN_PER_CLASS * num_classes
-    if limit < least:
-        raise DataError(
-            f"cannot take {limit} items of {reference!r}: expected a limit of at least {least}, which is {_MIN_PER_CLASS} "
-            f"of each of its {num_classes} classes; use --limit {least} or more"
-        )
-    positions: list[int] = choose_balanced(np.asarray(listing.labels, dtype=np.int64), limit=limit, seed=seed).tolist()
+        return list(range(len(listing.item_names)))
+    groups = strata(listing.targets, listing.task)
+    if listing.task == "classification":
+        num_classes = len(listing.class_names)
+        least = _MIN_PER_CLASS * num_classes
+        if limit < least:
+            raise DataError(
+                f"cannot take {limit} items of {reference!r}: expected a limit of at least {least}, which is {_MIN_PER_CLASS} "
+                f"of each of its {num_classes} classes; use --limit {least} or more"
+            )
+    positions: list[int] = choose_balanced(groups, limit=limit, seed=seed).tolist()
     return positions
 
 
@@ -121,24 +209,37 @@ def _too_many(num_bad: int, total: int) -> bool:
     return num_bad * 100 > total * _MAX_BAD_PERCENT
 
 
-def _check_not_too_many(reference: str, bad: tuple[ItemSkipped, ...], total: int) -> None:
+def _check_not_too_many(reference: str, listing: Listing, bad: tuple[ItemSkipped, ...], total: int) -> None:
     if _too_many(len(bad), total):
         raise DataError(
-            f"cannot use {reference!r}: expected at most {_MAX_BAD_PERCENT} % unreadable images, but {len(bad)} of {total} "
-            f"are: {_list_some(bad)}; repair or remove them"
+            f"cannot use {reference!r}: expected at most {_MAX_BAD_PERCENT} % unreadable {listing.modality}s, but {len(bad)} "
+            f"of {total} are: {_list_some(bad)}; repair or remove them"
         )
 
 
 def _check_enough_left(
-    reference: str, class_names: tuple[str, ...], labels: tuple[int, ...], bad: tuple[ItemSkipped, ...]
+    reference: str, listing: Listing, targets: npt.NDArray[Any], bad: tuple[ItemSkipped, ...]
 ) -> None:
-    counts = Counter(labels)
-    short = [name for label, name in enumerate(class_names) if counts[label] < _MIN_PER_CLASS]
-    if short:
-        shown = ", ".join(map(repr, short[:_NUM_SHOWN])) + (" and others" if len(short) > _NUM_SHOWN else "")
+    because = f", where some cannot be read: {_list_some(bad)}; repair or replace them" if bad else "; add more"
+    if listing.task == "classification":
+        counts = np.bincount(targets, minlength=len(listing.class_names))
+        short = [name for name, count in zip(listing.class_names, counts, strict=True) if count < _MIN_PER_CLASS]
+        if short:
+            shown = ", ".join(map(repr, short[:_NUM_SHOWN])) + (" and others" if len(short) > _NUM_SHOWN else "")
+            raise DataError(
+                f"cannot use {reference!r}: expected at least {_MIN_PER_CLASS} readable {listing.modality}s in every class, "
+                f"but there are fewer in {shown}{because}"
+            )
+    elif listing.task == "multilabel":
+        if not (targets.any(0) & ~targets.all(0)).any():
+            raise DataError(
+                f"cannot use {reference!r}: expected a label that some items have and others have not, but there is none"
+                + because
+            )
+    elif len(targets) < _MIN_NUMBERS or np.ptp(targets) == 0:
         raise DataError(
-            f"cannot use {reference!r}: expected at least {_MIN_PER_CLASS} readable images in every class, but there are "
-            f"fewer in {shown}, where some cannot be read: {_list_some(bad)}; repair or replace them"
+            f"cannot use {reference!r}: expected {_MIN_NUMBERS} or more items whose numbers differ, but there are "
+            f"{len(targets)} with {len(np.unique(targets))} different numbers{because}"
         )
 
 
@@ -147,10 +248,9 @@ def _list_some(bad: tuple[ItemSkipped, ...]) -> str:
     return shown + (", …" if len(bad) > _NUM_SHOWN else "")
 
 
-def _fingerprint(
-    class_names: tuple[str, ...], names: tuple[str, ...], labels: tuple[int, ...], stamps: Iterable[str]
-) -> str:
-    digest = hashlib.sha256("\0".join(class_names).encode())
-    for name, label, stamp in zip(names, labels, stamps, strict=True):
-        digest.update(f"\0\0{name}\0{label}\0{stamp}".encode())  # no name holds a zero byte, so nothing is ambiguous
+def _fingerprint(listing: Listing, names: tuple[str, ...], targets: npt.NDArray[Any], stamps: Iterable[str]) -> str:
+    digest = hashlib.sha256("\0".join((listing.task, *listing.class_names)).encode("utf-8", "surrogatepass"))
+    digest.update(np.ascontiguousarray(targets).tobytes())
+    for name, stamp in zip(names, stamps, strict=True):
+        digest.update(f"\0\0{name}\0{stamp}".encode("utf-8", "surrogatepass"))  # no name holds a zero byte
     return digest.hexdigest()

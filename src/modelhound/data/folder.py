@@ -14,27 +14,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 from PIL import Image
 
 from modelhound.data.embedded import EMBEDDED
-from modelhound.data.images import UnreadableImageError, decode_image
-from modelhound.data.source import Listing, printable
+from modelhound.data.images import decode_image
+from modelhound.data.source import DataRequest, Listing, UnreadableItemError, printable
 from modelhound.errors import DataError
 from modelhound.records import ItemSkipped
 
-__all__ = ["list_folder"]
+__all__ = ["FileReader", "FolderSource"]
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 _KINDS = "jpg, jpeg, png, webp, bmp, tif, tiff or gif"
 _LAYOUT = "a folder that holds one folder of images per class"
 _SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"}
 
+_NUM_SHOWN = 5
+
 _FolderId = tuple[int, int]  # device and inode: the same for every path that leads to a folder
 
 
 @dataclass(frozen=True, slots=True)
-class FolderReader:
-    """Image files below `root`, by their relative paths."""
+class FileReader:
+    """Image files below `root`, by their relative paths; absolute ones stay what they are."""
 
     root: str
     paths: tuple[str, ...]
@@ -51,10 +54,10 @@ class FolderReader:
         return f"{status.st_size} {status.st_mtime_ns}"
 
     def check(self, position: int) -> None:
-        decode_image(self._bytes(position), preview=True)
+        decode_image(self.read_bytes(position), preview=True)
 
     def read(self, position: int) -> Image.Image:
-        return decode_image(self._bytes(position))
+        return decode_image(self.read_bytes(position))
 
     def _path(self, position: int) -> Path:
         return Path(self.root, self.paths[position])
@@ -63,20 +66,46 @@ class FolderReader:
         try:
             return self._path(position).stat()
         except OSError as error:
-            raise UnreadableImageError(_why(error)) from error
+            raise UnreadableItemError(_why(error)) from error
 
-    def _bytes(self, position: int) -> bytes:
+    def read_bytes(self, position: int) -> bytes:
+        """The file as it lies there, for decoders that are faster than Pillow."""
         if not stat.S_ISREG(self._status(position).st_mode):
-            raise UnreadableImageError("it is not a regular file")  # reading from a named pipe would wait for ever
+            raise UnreadableItemError("it is not a regular file")  # reading from a named pipe would wait for ever
         try:
             return self._path(position).read_bytes()
         except OSError as error:
-            raise UnreadableImageError(_why(error)) from error
+            raise UnreadableItemError(_why(error)) from error
 
 
-def list_folder(reference: str) -> Listing:
-    """All images below the class folders of the folder `reference`."""
-    root = Path(os.path.expanduser(reference))  # noqa: PTH111 - Path.expanduser raises where no such user exists
+class FolderSource:
+    """The last to be asked: whatever no other source claims is taken for a folder's path."""
+
+    form = _LAYOUT
+    options = frozenset({"split"})
+
+    def claims(self, reference: str) -> bool:
+        return True
+
+    def list_items(self, reference: str, request: DataRequest) -> Listing:
+        """All images below the class folders of the folder `reference`."""
+        root = Path(os.path.expanduser(reference))  # noqa: PTH111 - Path.expanduser raises where no such user exists
+        return _list_folder(reference, root if request.split is None else _enter_split(reference, root, request.split))
+
+
+def _enter_split(reference: str, root: Path, split: str) -> Path:
+    with _readable(reference, root):
+        _folder_id(reference, root)
+        folders, _ = _split_entries(root)
+    if split not in folders:
+        raise DataError(
+            f"cannot use --split {split!r} of {reference!r}: expected one of its folders, "
+            f"{', '.join(map(repr, sorted(map(printable, folders))[:_NUM_SHOWN])) or 'of which there are none'}"
+        )
+    return root / split
+
+
+def _list_folder(reference: str, root: Path) -> Listing:
     with _readable(reference, root):
         root_id = _folder_id(reference, root)
         folders, stray = _split_entries(root)
@@ -86,14 +115,14 @@ def list_folder(reference: str) -> Listing:
         raise DataError(_nothing_found(reference, bool(stray), bool(folders)))
     _check_classes(reference, root, classes)
     paths = tuple(path for paths in classes.values() for path in paths)
-    labels = tuple(label for label, paths in enumerate(classes.values()) for _ in paths)
+    labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in classes.values()])
     left_out = [(name, "it lies outside of the class folders") for name in sorted(stray)]
     left_out += [(name + "/", f"the folder holds no {_KINDS} file") for name, paths in found.items() if not paths]
     return Listing(
         class_names=tuple(printable(name) for name in classes),
-        labels=labels,
+        targets=labels,
         item_names=tuple(printable(path) for path in paths),
-        reader=FolderReader(str(root.absolute()), paths),
+        reader=FileReader(str(root.absolute()), paths),
         skipped=tuple(ItemSkipped(item=printable(name), reason=reason) for name, reason in left_out),
     )
 
@@ -197,7 +226,7 @@ def _check_classes(reference: str, root: Path, classes: dict[str, list[str]]) ->
     if len(nested) == len(classes) and {name.lower() for name in classes} <= _SPLITS:
         raise DataError(
             f"cannot use folder {reference!r}: expected {_LAYOUT}, but {', '.join(map(repr, classes))} are splits of a "
-            f"data set; give one of them, such as {str(root / next(iter(classes)))!r}"
+            f"data set; choose one by --split, such as --split {next(iter(classes))}"
         )
     single = [name for name, paths in classes.items() if len(paths) == 1]
     if single:

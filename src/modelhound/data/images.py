@@ -1,7 +1,7 @@
 """Turn the bytes of any common image file into an upright 8-bit RGB image.
 
 In:  the bytes of a JPEG, PNG, WebP, BMP, GIF, TIFF or PPM file
-Out: a PIL image of mode RGB with its EXIF orientation applied, or UnreadableImageError with the reason
+Out: a PIL image of mode RGB with its EXIF orientation applied, or UnreadableItemError with the reason
 Nothing here knows where the bytes come from or what size a model wants.
 
 How each kind becomes 8-bit RGB:
@@ -24,7 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-__all__ = ["UnreadableImageError", "decode_image"]
+from modelhound.data.source import UnreadableItemError
+
+__all__ = ["decode_image"]
 
 # Not every format Pillow knows: a file called .jpg that is really PostScript would start Ghostscript.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -45,14 +47,10 @@ _TURNS = {
 _warnings_lock = threading.Lock()
 
 
-class UnreadableImageError(ValueError):
-    """These bytes are not a whole image; the message is the reason, without a name."""
-
-
 def decode_image(data: bytes, *, preview: bool = False) -> Image.Image:
     """The image in `data`. A preview may be smaller: all bytes are read, but JPEG spares itself most of the arithmetic."""
     if not data:
-        raise UnreadableImageError("the file is empty")
+        raise UnreadableItemError("the file is empty")
     try:
         with _pillow_warnings():
             image = Image.open(io.BytesIO(data), formats=_FORMATS)
@@ -61,10 +59,10 @@ def decode_image(data: bytes, *, preview: bool = False) -> Image.Image:
             image.draft(None, (1, 1))
         image.load()
         return _to_rgb(_turn_upright(image))
-    except UnreadableImageError:
+    except UnreadableItemError:
         raise
     except Exception as error:  # on broken data decoders raise nearly anything: SyntaxError, struct.error, EOFError, …
-        raise UnreadableImageError(_reason(error)) from error
+        raise UnreadableItemError(_reason(error)) from error
 
 
 @contextmanager
@@ -92,7 +90,7 @@ if hasattr(os, "register_at_fork"):
 def _check_shape(size: tuple[int, int]) -> None:
     short, long = sorted(size)
     if short < 1 or long > short * _MAX_SIDE_RATIO:
-        raise UnreadableImageError(f"{size[0]} x {size[1]} pixels are too narrow for a picture")
+        raise UnreadableItemError(f"{size[0]} x {size[1]} pixels are too narrow for a picture")
 
 
 def _turn_upright(image: Image.Image) -> Image.Image:

@@ -18,7 +18,7 @@ from modelhound.errors import ModelError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Preprocessing", "Transform", "make_transform"]
+__all__ = ["OwnTransform", "Preprocessing", "Transform", "make_transform"]
 
 Transform = Callable[[Image.Image], "Tensor"]
 
@@ -71,9 +71,22 @@ class Preprocessing:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTransform:
+    """A user's own way to make a tensor of an image; nothing about it can be shared with other models."""
+
+    transform: Transform
+    """An RGB image in, a float32 tensor of shape (channels, height, width) out; it must pickle."""
+
+    input_size: tuple[int, int]
+    """Height and width of what comes out."""
+
+
 @lru_cache(maxsize=64)
-def make_transform(preprocessing: Preprocessing) -> Transform:
+def make_transform(preprocessing: Preprocessing | OwnTransform) -> Transform:
     """timm's evaluation transform: an RGB image in, a float32 tensor of shape (3, height, width) out."""
+    if isinstance(preprocessing, OwnTransform):
+        return preprocessing.transform
     timm = import_timm()
     return cast(
         Transform,

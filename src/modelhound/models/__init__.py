@@ -1,6 +1,6 @@
 """ModelRef -> a network that turns items into features. One adapter file per source, all behind `ModelSource`."""
 
-from modelhound.models.catalogue import SOURCES, describe_models, find_models, source_of
+from modelhound.models.catalogue import SOURCES, describe_models, find_cards, find_models, source_of
 from modelhound.models.source import ModelCard, ModelRef, ModelSource, Network, Weights
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Network",
     "Weights",
     "describe_models",
+    "find_cards",
     "find_models",
     "source_of",
 ]

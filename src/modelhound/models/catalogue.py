@@ -6,21 +6,29 @@ Nothing here loads weights or imports torch.
 """
 
 import difflib
-import fnmatch
 from collections.abc import Iterable
 
 from modelhound.errors import UnknownModelError
+from modelhound.models.hub import HubSource
+from modelhound.models.local import LocalSource
+from modelhound.models.own import OwnSource
 from modelhound.models.source import ModelCard, ModelRef, ModelSource
 from modelhound.models.timm import TimmSource
+from modelhound.models.torchvision import TorchvisionSource
 from modelhound.models.where import parse_where
 from modelhound.models.zoo import ZooSource
 from modelhound.records import Progress, Watch, silent
 
-__all__ = ["SOURCES", "describe_models", "find_models", "source_of"]
+__all__ = ["SOURCES", "describe_models", "find_cards", "find_models", "source_of"]
 
-SOURCES: dict[str, ModelSource] = {"zoo": ZooSource(), "timm": TimmSource()}
-
-_GLOB_CHARACTERS = frozenset("*?[")
+SOURCES: dict[str, ModelSource] = {
+    "zoo": ZooSource(),
+    "timm": TimmSource(),
+    "tv": TorchvisionSource(),
+    "py": OwnSource(),
+    "hf": HubSource(),
+}
+SOURCES["file"] = LocalSource(SOURCES)
 
 
 def find_models(patterns: Iterable[str], *, where: str | None = None, watch: Watch = silent) -> tuple[ModelRef, ...]:
@@ -28,14 +36,21 @@ def find_models(patterns: Iterable[str], *, where: str | None = None, watch: Wat
 
     A pattern that means none is an error that suggests close names, and so is a condition that leaves none.
     """
-    holds = parse_where(where) if where is not None else None
-    found: dict[ModelRef, None] = {}
-    for pattern in patterns:
-        found.update(dict.fromkeys(_match(pattern)))
-    if holds is None:
-        return tuple(found)
-    cards = describe_models(found, watch=watch)
-    kept = tuple(model for model, card in zip(found, cards, strict=True) if holds(card))
+    if where is None:
+        return _match_all(patterns)
+    return tuple(model for model, _ in _find_and_describe(patterns, where, watch))
+
+
+def find_cards(patterns: Iterable[str], *, where: str | None = None, watch: Watch = silent) -> list[ModelCard]:
+    """The cards of the same models."""
+    return [card for _, card in _find_and_describe(patterns, where, watch)]
+
+
+def _find_and_describe(patterns: Iterable[str], where: str | None, watch: Watch) -> list[tuple[ModelRef, ModelCard]]:
+    holds = parse_where(where) if where is not None else None  # a typing error shows before anything is looked up
+    found = _match_all(patterns)
+    described = zip(found, describe_models(found, watch=watch), strict=True)
+    kept = [(model, card) for model, card in described if holds is None or holds(card)]
     if not kept:
         raise UnknownModelError(f"cannot find a model: --where {where!r} holds for none of {len(found)}, widen it")
     return kept
@@ -52,6 +67,10 @@ def describe_models(models: Iterable[ModelRef], *, watch: Watch = silent) -> lis
     return cards
 
 
+def _match_all(patterns: Iterable[str]) -> tuple[ModelRef, ...]:
+    return tuple(dict.fromkeys(model for pattern in patterns for model in _match(pattern)))
+
+
 def source_of(model: ModelRef) -> ModelSource:
     return SOURCES[model.source]
 
@@ -64,11 +83,7 @@ def _match(pattern: str) -> list[ModelRef]:
             f"cannot find model {pattern!r}: expected {' or '.join(f'{each}:NAME' for each in SOURCES)}"
             + _suggest(name or prefix)
         )
-    names = source.names() if "." not in name else (*source.names(), *source.tagged_names())
-    if _GLOB_CHARACTERS.isdisjoint(name):
-        matches = [name] if name in names else []
-    else:
-        matches = [each for each in names if fnmatch.fnmatchcase(each, name)]
+    matches = source.find(name)
     if not matches:
         raise UnknownModelError(
             f"cannot find model {pattern!r}: no {prefix} model has that name" + _suggest(name, prefix)
@@ -81,8 +96,9 @@ def _suggest(name: str, *prefixes: str) -> str:
     bare = name.strip("*?[]").lower()
     suggestions = []
     for prefix in prefixes or SOURCES:
-        close = difflib.get_close_matches(bare, SOURCES[prefix].names(), n=3, cutoff=0.6)
+        close = difflib.get_close_matches(bare, SOURCES[prefix].suggest(bare), n=3, cutoff=0.6)
         suggestions += [f"{prefix}:{each}" for each in close]
     if suggestions:
         return f", did you mean {' or '.join(suggestions[:3])}?"
-    return f", see `hound models '{prefixes[0] if prefixes else 'zoo'}:*'`"
+    prefix = prefixes[0] if prefixes else "zoo"
+    return f", see `hound models '{prefix}:*'`" if SOURCES[prefix].listed else ", check how it is written"

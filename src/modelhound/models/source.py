@@ -4,20 +4,25 @@ Every source (`zoo`, `timm`, ...) is one adapter file with one class that follow
 knows how the store works. Names are plain text, so that listing models needs no torch.
 """
 
-from collections.abc import Callable, Mapping
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+
+from modelhound.settings import PLAIN, ModelSettings
 
 if TYPE_CHECKING:
     import torch
 
-    from modelhound.data import Preprocessing
+    from modelhound.data import InputForm, Modality
 
-__all__ = ["ModelCard", "ModelRef", "ModelSource", "Network", "Weights"]
+__all__ = ["ModelCard", "ModelRef", "ModelSource", "Network", "Weights", "is_glob", "match_names"]
 
 Weights = Mapping[str, "torch.Tensor"]
+
+_GLOB_CHARACTERS = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,18 +42,34 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     family: str
     num_parameters: int
-    input_size: tuple[int, int]
-    trained_on: str
-    licence: str
+    input_size: tuple[int, int] | None = None
+    """Height and width in pixels; None for a text encoder."""
+    max_tokens: int | None = None
+    """Of a text encoder: how much it takes at a time."""
+    trained_on: str = "unknown"
+    licence: str = "unknown"
+    downloads: int | None = None
+    """As the hub counts them; None where nobody counts."""
+
+    @property
+    def modality(self) -> "Modality":
+        return "image" if self.input_size is not None else "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A model ready to run: `extract` takes a batch of preprocessed items and gives one feature vector per item."""
+    """A model ready to run."""
 
     module: "torch.nn.Module"
-    extract: "Callable[[torch.Tensor], torch.Tensor]"
-    preprocessing: "Preprocessing"
+
+    extract: "Callable[[Any], torch.Tensor]"
+    """Takes the inputs of a Batch; gives one feature vector per item, [items, features], or one per item and layer,
+    [items, layers, features], where --layers best was asked for."""
+
+    preprocessing: "InputForm"
+
+    classify: "Callable[[torch.Tensor], torch.Tensor] | None" = None
+    """From feature vectors to the logits of the classes it was trained on, where it has such a classifier."""
 
     @property
     def num_parameters(self) -> int:
@@ -58,22 +79,52 @@ class Network:
 class ModelSource(Protocol):
     """One store of models. Everything it cannot do raises ModelError with the reason and what to do."""
 
-    def names(self) -> tuple[str, ...]:
-        """Every name a glob is matched against."""
+    @property
+    def modalities(self) -> "frozenset[Modality]":
+        """What its models look at: images, texts or either."""
         ...
 
-    def tagged_names(self) -> tuple[str, ...]:
-        """Further names, of the form name.tag, for one of several sets of weights; matched by globs that have a dot."""
+    @property
+    def listed(self) -> bool:
+        """Whether all that it has can be listed at once."""
+        ...
+
+    def find(self, pattern: str) -> Sequence[str]:
+        """The names that a name or glob means, each once, in a fixed order; none if there are none."""
+        ...
+
+    def suggest(self, name: str) -> Sequence[str]:
+        """Names to suggest from to somebody whose `name` was not found."""
         ...
 
     def describe(self, name: str) -> ModelCard:
         """The card of one model, without building it where that can be avoided."""
         ...
 
+    def stamp(self, name: str) -> str:
+        """A text that changes when the model's weights do; empty where names stand for the same weights for ever."""
+        ...
+
+    def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:
+        """The same for models that are built and fed alike, so that they differ in their tensors only; None where only
+        building tells. It takes no weights to know."""
+        ...
+
     def read_weights(self, name: str) -> Weights:
         """The model's trained tensors, from disk or from the store."""
         ...
 
-    def build(self, name: str, weights: Weights | None) -> Network:
+    def build(self, name: str, weights: Weights | None, settings: ModelSettings = PLAIN) -> Network:
         """The network with these weights, or freshly initialised ones if None, in evaluation mode on the CPU."""
         ...
+
+
+def is_glob(pattern: str) -> bool:
+    return not _GLOB_CHARACTERS.isdisjoint(pattern)
+
+
+def match_names(pattern: str, names: Sequence[str]) -> list[str]:
+    """Those of the names that the pattern means: itself, or whatever the glob matches."""
+    if not is_glob(pattern):
+        return [pattern] if pattern in names else []
+    return [name for name in names if fnmatch.fnmatchcase(name, pattern)]

@@ -7,7 +7,7 @@ building a network to count its parameters a moment each), under a key that chan
 """
 
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,41 +16,59 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from modelhound import __version__
 from modelhound.compat import import_timm
 from modelhound.errors import ModelError
-from modelhound.models.source import ModelCard, Network, Weights
+from modelhound.models.source import ModelCard, Network, Weights, match_names
+from modelhound.settings import PLAIN, ModelSettings
 from modelhound.store import Memo
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TimmSource", "pooled_features"]
+    from modelhound.data import Modality
+
+__all__ = ["TimmSource", "classifier_of", "mould_of", "pooled_features"]
 
 
 class TimmSource:
     """The networks timm can build."""
 
+    modalities: "frozenset[Modality]" = frozenset({"image"})
+    listed = True
+
     def __init__(self) -> None:
         # The hub's client tries for most of a minute before it gives up; once is enough for a search over many models.
         self._unreachable: Exception | None = None
+        self._memo: Memo | None = None  # opened when first needed: where it lies is read from the environment
 
-    def names(self) -> tuple[str, ...]:
+    def find(self, pattern: str) -> Sequence[str]:
         self._unreachable = None  # names are asked for when a search begins, and by then the hub may be back
-        return tuple(self._remember("names", lambda: import_timm().list_models()))
+        # A name with a tag stands for one of several sets of weights: too many to list unless somebody asks for tags.
+        tagged = self._remember("tagged", lambda: import_timm().list_models(pretrained=True)) if "." in pattern else ()
+        return match_names(pattern, (*self.suggest(pattern), *tagged))
 
-    def tagged_names(self) -> tuple[str, ...]:
-        return tuple(self._remember("tagged", lambda: import_timm().list_models(pretrained=True)))
+    def suggest(self, name: str) -> Sequence[str]:
+        names: list[str] = self._remember("names", lambda: import_timm().list_models())
+        return names
 
     def describe(self, name: str) -> ModelCard:
         return msgspec.convert(self._remember(f"card:{name}", lambda: msgspec.to_builtins(_describe(name))), ModelCard)
 
+    def stamp(self, name: str) -> str:
+        return importlib.metadata.version("timm")  # which decides what the weights of a name are
+
+    def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:
+        timm = import_timm()
+        trained = timm.models.get_pretrained_cfg(name, allow_unregistered=False)
+        return mould_of(name.partition(".")[0], trained.to_dict() if trained else {})
+
     def read_weights(self, name: str) -> Weights:
         timm = import_timm()
-        settings = timm.models.get_pretrained_cfg(name, allow_unregistered=False)
-        if settings is None or not settings.hf_hub_id:
+        trained = timm.models.get_pretrained_cfg(name, allow_unregistered=False)
+        if trained is None or not trained.hf_hub_id:
             raise ModelError(
                 f"cannot read weights of timm:{name}: timm has no trained weights for it on the hub, "
                 "choose another model or --weights random"
             )
-        location = [settings.hf_hub_id] + ([settings.hf_hub_filename] if settings.hf_hub_filename else [])
+        location = [trained.hf_hub_id] + ([trained.hf_hub_filename] if trained.hf_hub_filename else [])
         try:
             if self._unreachable and not _in_cache(*location):
                 raise self._unreachable
@@ -59,12 +77,12 @@ class TimmSource:
             if isinstance(error, LocalEntryNotFoundError):
                 self._unreachable = error
             raise ModelError(
-                f"cannot read weights of timm:{name} from {settings.hf_hub_id} on the hub: {_first_line(error)}; check the "
+                f"cannot read weights of timm:{name} from {trained.hf_hub_id} on the hub: {_first_line(error)}; check the "
                 "connection or HF_ENDPOINT, download it beforehand into the hub's cache, or use --weights random"
             ) from error
         return weights
 
-    def build(self, name: str, weights: Weights | None) -> Network:
+    def build(self, name: str, weights: Weights | None, settings: ModelSettings = PLAIN) -> Network:
         timm = import_timm()
         try:
             if weights is None:
@@ -81,13 +99,15 @@ class TimmSource:
         return wrap_timm_module(module)
 
     def _remember(self, key: str, find_out: Callable[[], Any]) -> Any:
-        if not hasattr(self, "_memo"):
+        if self._memo is None:
             self._memo = Memo(f"timm-{importlib.metadata.version('timm')}-{__version__}")
-            self._facts = self._memo.load()
-        if key not in self._facts:
-            self._facts[key] = find_out()
-            self._memo.save(self._facts)
-        return self._facts[key]
+        return self._memo.recall(key, find_out)
+
+
+def mould_of(architecture: str, trained: Mapping[str, Any]) -> str:
+    """Names an architecture of timm together with what decides how it is fed."""
+    fed = import_timm().data.resolve_data_config(pretrained_cfg=dict(trained))
+    return f"timm {architecture} {sorted(fed.items())}"
 
 
 def wrap_timm_module(module: "torch.nn.Module") -> Network:
@@ -96,7 +116,10 @@ def wrap_timm_module(module: "torch.nn.Module") -> Network:
 
     data_config = import_timm().data.resolve_model_data_config(module)
     return Network(
-        module=module.eval(), extract=pooled_features(module), preprocessing=Preprocessing.from_timm(data_config)
+        module=module.eval(),
+        extract=pooled_features(module),
+        preprocessing=Preprocessing.from_timm(data_config),
+        classify=classifier_of(module),
     )
 
 
@@ -108,6 +131,18 @@ def pooled_features(module: "torch.nn.Module") -> "Callable[[torch.Tensor], torc
         return features.flatten(1)
 
     return extract
+
+
+def classifier_of(module: "torch.nn.Module") -> "Callable[[torch.Tensor], torch.Tensor] | None":
+    """The layer from pooled features to logits, for any module with timm's interface; None where it is not one linear layer.
+
+    Some networks (distilled ones, those with several heads) answer with more than one layer or with one of another width.
+    """
+    import torch
+
+    layer = module.get_classifier()  # type: ignore[operator]
+    fits = isinstance(layer, torch.nn.Linear) and layer.in_features == getattr(module, "head_hidden_size", None)
+    return layer if fits else None
 
 
 def _describe(name: str) -> ModelCard:

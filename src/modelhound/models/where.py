@@ -22,9 +22,12 @@ FIELDS: dict[str, Callable[[ModelCard], Any]] = {
     "source": lambda card: card.model.partition(":")[0],
     "family": lambda card: card.family,
     "params": lambda card: card.num_parameters,
-    "input_size": lambda card: max(card.input_size),
+    "modality": lambda card: card.modality,
+    "input_size": lambda card: max(card.input_size or (0,)),
+    "max_tokens": lambda card: card.max_tokens or 0,
     "trained_on": lambda card: card.trained_on,
     "licence": lambda card: card.licence,
+    "downloads": lambda card: card.downloads or 0,
 }
 """What a condition may speak of."""
 
@@ -58,8 +61,8 @@ def parse_where(condition: str) -> Callable[[ModelCard], bool]:
             return bool(evaluate(card))
         except TypeError as error:
             raise RequestError(
-                f"cannot apply --where {condition!r} to {card.model}: {error}; params and input_size are numbers, "
-                "the other names are texts"
+                f"cannot apply --where {condition!r} to {card.model}: {error}; params, input_size, "
+                "max_tokens and downloads are numbers, the other names are texts"
             ) from None
 
     return holds

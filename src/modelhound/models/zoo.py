@@ -9,15 +9,21 @@ order as timm's under other names.
 
 import importlib.util
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from modelhound import __version__
 from modelhound.compat import import_timm
 from modelhound.errors import ModelError
-from modelhound.models.source import ModelCard, Network, Weights
-from modelhound.models.timm import pooled_features
+from modelhound.models.source import ModelCard, Network, Weights, match_names
+from modelhound.models.timm import classifier_of, pooled_features
+from modelhound.settings import PLAIN, ModelSettings
+
+if TYPE_CHECKING:
+    from modelhound.data import Modality
 
 __all__ = ["ZooSource"]
 
@@ -35,15 +41,21 @@ _PACKAGED_MEAN, _PACKAGED_STD = 0.498, 0.502
 class ZooSource:
     """The networks below `folder`, and the packaged ones that are installed."""
 
+    modalities: "frozenset[Modality]" = frozenset({"image"})
+    listed = True
+
     def __init__(self, folder: Path = _FOLDER) -> None:
         self._folder = folder
 
-    def names(self) -> tuple[str, ...]:
+    def find(self, pattern: str) -> Sequence[str]:
+        return match_names(pattern, self.suggest(pattern))
+
+    def suggest(self, name: str) -> Sequence[str]:
         embedded = sorted(path.stem for path in self._folder.glob("*.safetensors"))
         return (*embedded, *(name for name in _PACKAGED if _package_folder(name)))
 
-    def tagged_names(self) -> tuple[str, ...]:
-        return ()
+    def stamp(self, name: str) -> str:
+        return __version__  # networks change with releases only
 
     def describe(self, name: str) -> ModelCard:
         if name in _PACKAGED:
@@ -67,6 +79,14 @@ class ZooSource:
             licence=made["licence"],
         )
 
+    def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:
+        if name in _PACKAGED:
+            return name
+        made = self._metadata(name)
+        return " ".join(
+            made[key] for key in ("architecture", "input_size", "interpolation", "crop_fraction", "mean", "std")
+        )
+
     def read_weights(self, name: str) -> Weights:
         if name in _PACKAGED:
             return _read_packaged(name)
@@ -78,7 +98,7 @@ class ZooSource:
             raise self._damaged(name, error) from error
         return weights
 
-    def build(self, name: str, weights: Weights | None) -> Network:
+    def build(self, name: str, weights: Weights | None, settings: ModelSettings = PLAIN) -> Network:
         from modelhound.data import Preprocessing
 
         if name in _PACKAGED:
@@ -107,7 +127,12 @@ class ZooSource:
             )
         if weights is not None:
             _load(name, module, weights)
-        return Network(module=module.eval(), extract=pooled_features(module), preprocessing=preprocessing)
+        return Network(
+            module=module.eval(),
+            extract=pooled_features(module),
+            preprocessing=preprocessing,
+            classify=classifier_of(module),
+        )
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.safetensors"

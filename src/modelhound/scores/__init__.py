@@ -1,22 +1,32 @@
-"""Judge how well features suit labels, by several scorers in one pass.
+"""Judge how well features suit what is to be told of items, by several scorers in one pass.
 
 In:  a FeatureSet                      (made by `features`)
-Out: one Score for each scorer asked   (ranked by `analysis`)
+Out: one Score for each scorer asked   (ranked by `analysis`), or why there is none
 Nothing here knows models, files or clocks; `timed` lets a caller who owns a clock time each scorer.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 
 from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.scores.algebra import Algebra
-from modelhound.scores.feature_set import FeatureSet, Score
+from modelhound.scores.feature_set import FeatureSet, Missing, Score
 from modelhound.scores.registry import REGISTRY
+from modelhound.settings import SCORERS_BEYOND_CLASSES, Task
 
-__all__ = ["FeatureSet", "Score", "score"]
+__all__ = ["FeatureSet", "Score", "Scores", "score"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """What the scorers found; each one asked for is in one of the two."""
+
+    values: dict[str, Score]
+    missing: dict[str, str]  # why a scorer cannot judge this model
 
 
 def untimed(scorer: str) -> AbstractContextManager[None]:
@@ -30,32 +40,55 @@ def score(
     *,
     seed: int,
     timed: Callable[[str], AbstractContextManager[None]] = untimed,
-) -> dict[str, Score]:
+) -> Scores:
     """Judge the features by every scorer named, in the order named.
 
     What scorers share is computed once, by the first of them that needs it, and so counts into that one's time.
     """
-    _check_scorers(scorers)
-    _check_labels(feature_set)
+    _check_scorers(scorers, feature_set.task)
+    _check_targets(feature_set)
     _check_finite(feature_set)
     algebra = Algebra(feature_set)
-    scores = {}
+    values, missing = {}, {}
     with torch.no_grad():
         for name in scorers:
             with timed(name):
-                scores[name] = REGISTRY[name](algebra, seed=seed)
-                _check_score(name, scores[name])
-    return scores
+                result = REGISTRY[name](algebra, seed=seed)
+            if isinstance(result, Missing):
+                missing[name] = result.reason
+            else:
+                _check_score(name, result)
+                values[name] = result
+    return Scores(values=values, missing=missing)
 
 
-def _check_scorers(scorers: Sequence[str]) -> None:
+def _check_scorers(scorers: Sequence[str], task: Task) -> None:
     for name in scorers:
         if name not in REGISTRY:
             raise RequestError(f"cannot score by {name!r}: expected one of {', '.join(REGISTRY)}")
+        if task != "classification" and name not in SCORERS_BEYOND_CLASSES[task]:
+            raise RequestError(
+                f"cannot score by {name!r}: expected a scorer for {task} targets, "
+                f"one of {', '.join(SCORERS_BEYOND_CLASSES[task])}"
+            )
 
 
-def _check_labels(feature_set: FeatureSet) -> None:
-    counts = torch.bincount(feature_set.labels, minlength=feature_set.num_classes)
+def _check_targets(feature_set: FeatureSet) -> None:
+    targets = feature_set.targets
+    if feature_set.task == "classification":
+        _check_classes(torch.bincount(targets, minlength=feature_set.num_classes))
+    elif feature_set.task == "multilabel":
+        counts = targets.sum(0)
+        if not bool(((counts > 0) & (counts < len(targets))).any()):
+            raise DataError(
+                f"cannot score features of {feature_set.num_classes} label(s) that all items have or none: "
+                "expected a label that tells some items from others"
+            )
+    elif len(targets) < 2 or bool((targets == targets[0]).all()):
+        raise DataError("cannot score features of items with one and the same number: expected numbers that differ")
+
+
+def _check_classes(counts: torch.Tensor) -> None:
     num_present = int((counts > 0).sum())
     if num_present < 2:
         raise DataError(f"cannot score features of {num_present} class(es): expected items of at least two classes")

@@ -1,15 +1,18 @@
 """The linear algebra that scorers share, each part computed at most once and only when first asked for.
 
 In:  a FeatureSet
-Out: class counts, the mean, one eigendecomposition of the centred features, and the targets seen through it
+Out: the targets as a matrix, the mean, one eigendecomposition of the centred features, and the targets seen through it
 Nothing here knows a scorer.
+
+Write Y for the targets, n x k: a column for each class with 1 for its items, one for each label likewise, or one of numbers.
+Ten thousand classes would make it larger than all else, so it is only ever made for some rows at a time.
 
 Write F for the features with their mean taken off, n x d, and F = U diag(sqrt(values)) V' for its thin singular value
 decomposition. It is found from the smaller of F'F (d x d) and FF' (n x n), in float64. Directions that cannot be told from
 rounding are dropped, so U and V have `rank` columns, all of them real. The columns of U are orthogonal to the all-ones
 vector, which is why most scorers need not centre their targets.
 
-The features themselves are converted to float64 block by block: a whole copy would be the largest thing in memory.
+The features, too, are converted to float64 block by block: a whole copy would be the next largest thing in memory.
 """
 
 from collections.abc import Iterator
@@ -19,10 +22,13 @@ from functools import cached_property
 import torch
 
 from modelhound.scores.feature_set import FeatureSet
+from modelhound.scores.split import Split, draw_held_out, draw_held_out_of_each_class, standardise
 
-__all__ = ["MOST_MAIN_DIRECTIONS", "Algebra", "Spectrum"]
+__all__ = ["MOST_MAIN_DIRECTIONS", "Algebra", "Spectrum", "add_by_class", "add_square", "mirror"]
 
 _BLOCK_BYTES = 64 * 2**20
+_ROWS_TO_SORT = 2048  # by class in one product: more would spend more on products with 0, fewer would make them small
+_PANELS = 8  # of a symmetric product, of which only those on and below the diagonal are made
 
 MOST_MAIN_DIRECTIONS = 64
 """How many of the largest principal components `Algebra.main_components` keeps."""
@@ -47,42 +53,89 @@ class Algebra:
     """Shared intermediate results for one FeatureSet. All tensors are float64, on the features' device."""
 
     def __init__(self, feature_set: FeatureSet) -> None:
+        self.task = feature_set.task
         self.features = feature_set.features
-        self.labels = feature_set.labels.to(feature_set.features.device)
+        self.source_probabilities = feature_set.source_probabilities
         self.num_classes = feature_set.num_classes
         self.num_items, self.num_features = feature_set.features.shape
+        self._targets = feature_set.targets.to(feature_set.features.device)
+        self._splits: dict[int, Split] = {}
 
     @property
     def is_tall(self) -> bool:
         """Whether F'F is the smaller matrix."""
         return self.num_features <= self.num_items
 
+    @property
+    def labels(self) -> torch.Tensor:
+        """The class of each item, [num_items]."""
+        assert self.task == "classification"
+        return self._targets
+
     @cached_property
     def counts(self) -> torch.Tensor:
         """Items per class, [num_classes]."""
         return torch.bincount(self.labels, minlength=self.num_classes).double()
 
+    def targets_of(self, items: slice | torch.Tensor) -> torch.Tensor:
+        """Some rows of Y, [some items, num_classes]."""
+        some = self._targets[items]
+        if self.task == "multilabel":
+            return some.double()
+        if self.task == "regression":
+            return some.double()[:, None]
+        targets = torch.zeros(len(some), self.num_classes, dtype=torch.float64, device=some.device)
+        return targets.scatter_(1, some[:, None], 1.0)
+
+    def targets_through(self, items: slice, matrix: torch.Tensor) -> torch.Tensor:
+        """Some rows of Y times a matrix of num_classes rows."""
+        if self.task == "classification":
+            return matrix[self.labels[items]]
+        return self.targets_of(items) @ matrix
+
+    def target_lengths(self, items: slice) -> torch.Tensor:
+        """The squared length of some rows of Y, [some items]."""
+        if self.task == "classification":
+            return torch.ones_like(self.labels[items], dtype=torch.float64)
+        return self.targets_of(items).square().sum(1)
+
     @cached_property
-    def one_hot(self) -> torch.Tensor:
-        """Targets: 1 in the column of an item's class, [num_items, num_classes]."""
-        targets = torch.zeros(self.num_items, self.num_classes, dtype=torch.float64, device=self.features.device)
-        return targets.scatter_(1, self.labels[:, None], 1.0)
+    def target_means(self) -> torch.Tensor:
+        """The mean of each column of Y, [num_classes]: the share of a class or label."""
+        if self.task == "classification":
+            return self.counts / self.num_items
+        if self.task == "multilabel":
+            return self._targets.sum(0).double() / self.num_items
+        return self._targets.double().mean()[None]
+
+    @cached_property
+    def target_energies(self) -> torch.Tensor:
+        """The squared length of each column of Y with its mean taken off, [num_classes]."""
+        if self.task == "regression":
+            return (self._targets.double() - self.target_means).square().sum()[None]
+        return self.num_items * self.target_means * (1 - self.target_means)
+
+    def add_products(self, total: torch.Tensor, items: slice, values: torch.Tensor) -> None:
+        """Add Y'values to `total`, [num_classes, num_columns]; Y is cut to `items`, whose values are given."""
+        if self.task != "classification":
+            total.addmm_(self.targets_of(items).T, values)
+            return
+        add_by_class(total, self.labels[items], values)
 
     @cached_property
     def mean(self) -> torch.Tensor:
         """The mean of the features, [num_features]."""
         total = torch.zeros(self.num_features, dtype=torch.float64, device=self.features.device)
-        for rows in self._slices(self.num_items, self.num_features):
+        for rows in self.slices(self.num_items, self.num_features):
             total += self.features[rows].double().sum(0)
         return total / self.num_items
 
     @cached_property
-    def class_sums(self) -> torch.Tensor:
-        """Sums of the centred features of each class, [num_classes, num_features]."""
+    def target_sums(self) -> torch.Tensor:
+        """Y'F, [num_classes, num_features]: with classes the sums of the centred features of each."""
         total = torch.zeros(self.num_classes, self.num_features, dtype=torch.float64, device=self.features.device)
         for rows, centred in self.centred_blocks():
-            # a product and not index_add, which on a GPU adds up in no fixed order
-            total.addmm_(self.one_hot[rows].T, centred)
+            self.add_products(total, rows, centred)
         return total
 
     @cached_property
@@ -90,17 +143,17 @@ class Algebra:
         """F'F, [num_features, num_features]: the covariance times num_items. Large where features are many."""
         total = torch.zeros(self.num_features, self.num_features, dtype=torch.float64, device=self.features.device)
         for _, centred in self.centred_blocks():
-            total.addmm_(centred.T, centred)
-        return total
+            add_square(total, centred)
+        return mirror(total)
 
     @cached_property
     def gram(self) -> torch.Tensor:
         """FF', [num_items, num_items]. Large where items are many."""
         total = torch.zeros(self.num_items, self.num_items, dtype=torch.float64, device=self.features.device)
-        for columns in self._slices(self.num_features, self.num_items):
+        for columns in self.slices(self.num_features, self.num_items):
             centred = self.features[:, columns].double() - self.mean[columns]
-            total.addmm_(centred, centred.T)
-        return total
+            add_square(total, centred.T)
+        return mirror(total)
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -120,12 +173,15 @@ class Algebra:
 
     @cached_property
     def targets_in_left(self) -> torch.Tensor:
-        """U'Y, the one-hot targets in the basis of the features, [rank, num_classes]."""
+        """U'Y, the targets in the basis of the features, [rank, num_classes]."""
         spectrum = self.spectrum
         if spectrum.left is not None:
-            return spectrum.left.T @ self.one_hot
+            total = spectrum.left.new_zeros(self.num_classes, len(spectrum.values))
+            for rows in self.slices(self.num_items, self.num_classes):
+                self.add_products(total, rows, spectrum.left[rows])
+            return total.T
         assert spectrum.right is not None
-        return (self.class_sums @ spectrum.right).T / spectrum.values.sqrt()[:, None]
+        return (self.target_sums @ spectrum.right).T / spectrum.values.sqrt()[:, None]
 
     @cached_property
     def mean_in_right(self) -> torch.Tensor:
@@ -157,7 +213,7 @@ class Algebra:
     def compact_class_sums(self) -> torch.Tensor:
         """Sums of the rows of `compact_blocks` of each class, [num_classes, its columns]."""
         if self.is_tall:
-            return self.class_sums
+            return self.target_sums
         return (self.targets_in_left * self.spectrum.values.sqrt()[:, None]).T
 
     @property
@@ -190,30 +246,73 @@ class Algebra:
                 yield label, centred @ centred.T
             else:
                 total = torch.zeros_like(self.scatter)
-                for some in self._slices(len(items), self.num_features):
-                    centred = self.features[items[some]].double() - self.mean
-                    total.addmm_(centred.T, centred)
-                yield label, total
+                for some in self.slices(len(items), self.num_features):
+                    add_square(total, self.features[items[some]].double() - self.mean)
+                yield label, mirror(total)
 
     def centred_blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """F, some rows at a time."""
-        for rows in self._slices(self.num_items, self.num_features):
+        """F, some rows at a time; so few that a number for each of them and every class fits as well."""
+        for rows in self.slices(self.num_items, max(self.num_features, self.num_classes)):
             yield rows, self.features[rows].double() - self.mean
 
     def left_blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """U, some rows at a time."""
+        """U, some rows at a time, as few as those of F."""
+        yield from self.fitted_blocks(None)
+
+    def fitted_blocks(self, weights: torch.Tensor | None) -> Iterator[tuple[slice, torch.Tensor]]:
+        """U times `weights`, [rank, any number], some rows at a time; no weights stand for the identity."""
         spectrum = self.spectrum
         if spectrum.left is not None:
-            for rows in self._slices(self.num_items, len(spectrum.values)):
-                yield rows, spectrum.left[rows]
+            for rows in self.slices(self.num_items, max(len(spectrum.values), self.num_classes)):
+                yield rows, spectrum.left[rows] if weights is None else spectrum.left[rows] @ weights
             return
         assert spectrum.right is not None
         whitening = spectrum.right / spectrum.values.sqrt()
+        if weights is not None:
+            whitening = whitening @ weights
         for rows, centred in self.centred_blocks():
             yield rows, centred @ whitening
 
+    def split(self, seed: int) -> Split:
+        """The items to learn from and to test on, drawn once for each seed."""
+        if seed not in self._splits:
+            if self.task == "classification":
+                held_out = draw_held_out_of_each_class(self.labels, self.counts, seed=seed)
+            else:
+                held_out = draw_held_out(self.num_items, seed=seed).to(self.features.device)
+            self._splits[seed] = standardise(self.features, held_out, self.slices(self.num_items, self.num_features))
+        return self._splits[seed]
+
     @staticmethod
-    def _slices(length: int, width: int) -> Iterator[slice]:
+    def slices(length: int, width: int) -> Iterator[slice]:
+        """Cut so that a float64 matrix as wide as this fits into a block."""
         step = max(1, _BLOCK_BYTES // (8 * max(1, width)))
         for start in range(0, length, step):
             yield slice(start, min(start + step, length))
+
+
+def add_by_class(total: torch.Tensor, labels: torch.Tensor, values: torch.Tensor) -> None:
+    """Add each row of `values` to the row of `total` that its label names."""
+    # a product and not index_add, which on a GPU adds up in no fixed order; with those classes only that are there
+    for some_labels, some in zip(torch.split(labels, _ROWS_TO_SORT), torch.split(values, _ROWS_TO_SORT), strict=True):
+        classes, places = torch.unique(some_labels, return_inverse=True)
+        members = torch.zeros(len(classes), len(some), dtype=values.dtype, device=values.device)
+        members[places, torch.arange(len(some), device=places.device)] = 1.0
+        total[classes] += members @ some
+
+
+def add_square(total: torch.Tensor, rows: torch.Tensor) -> None:
+    """Add rows'rows to `total`, on and below the diagonal only: little more than half the work."""
+    step = max(1, -(-len(total) // _PANELS))
+    for start in range(0, len(total), step):
+        stop = min(start + step, len(total))
+        total[start:stop, :stop].addmm_(rows[:, start:stop].T, rows[:, :stop])
+
+
+def mirror(total: torch.Tensor) -> torch.Tensor:
+    """The symmetric matrix whose part on and below the diagonal this is; in place."""
+    step = max(1, -(-len(total) // _PANELS))
+    for start in range(0, len(total), step):
+        stop = min(start + step, len(total))
+        total[:start, start:stop] = total[start:stop, :start].T
+    return total

@@ -30,7 +30,7 @@ _TIE = 1e-12  # of the mean squared length of the centred features; distances ar
 def score_by_centroid(algebra: Algebra, *, seed: int) -> Score:
     """Leave-one-out accuracy of the nearest class mean."""
     counts = algebra.counts
-    means = algebra.class_sums / counts.clamp_min(1)[:, None]
+    means = algebra.target_sums / counts.clamp_min(1)[:, None]
     mean_lengths = means.square().sum(1)
     growth = torch.where(counts >= 2, (counts / (counts - 1)).square(), torch.inf)
     tie = _TIE * algebra.squared_lengths.mean()
@@ -46,4 +46,4 @@ def score_by_centroid(algebra: Algebra, *, seed: int) -> Score:
         distances.scatter_(1, labels[:, None], own * growth[labels, None])
         level = distances <= distances.min(dim=1, keepdim=True).values + tie
         hits[rows] = level.to(torch.uint8).argmax(dim=1) == labels
-    return Score.from_hits(hits)
+    return Score.from_items(hits)

@@ -9,9 +9,10 @@ Formula. In the first 64 principal components, with mean m and variance v per cl
     D(a, b) = sum over directions of  (m_a - m_b)^2 / (4 (v_a + v_b))  +  1/2 log( (v_a + v_b) / (2 sqrt(v_a v_b)) ),
     value = - sum over ordered pairs of classes a != b of  exp(-D(a, b)).
 
-Covariances are diagonal, as full ones would need more items per class than there are. To each variance 1e-3 of the mean
-variance within classes is added (or 1e-6 of that over all items, if larger), so that a class of one item is a small cloud and
-not a point.
+Covariances are diagonal, as full ones would need more items per class than there are; public code offers these and spherical
+ones. To each variance 1e-3 of the mean variance within classes is added (or 1e-6 of that over all items, if larger), so that a
+class of one item is a small cloud and not a point; public code takes 1e-4 for the least variance, in whatever unit the features
+have.
 
 Pandy et al., "Transferability Estimation using Bhattacharyya Class Separability", CVPR 2022.
 """
@@ -32,14 +33,22 @@ def score_by_gbc(algebra: Algebra, *, seed: int) -> Score:
     """Minus the overlap of all pairs of classes; it judges all items together."""
     points = algebra.main_components
     present = algebra.counts > 0
-    targets, counts = algebra.one_hot[:, present], algebra.counts[present, None]
+    counts = algebra.counts[:, None].clamp_min(1)
+    num_present = int(present.sum())
     if points.shape[1] == 0:  # features that do not vary: all clouds coincide
-        return Score(-float(len(counts) * (len(counts) - 1)), None)
-    means = targets.T @ points / counts
-    deviations = (points - targets @ means).square()
+        return Score(-float(num_present * (num_present - 1)), None)
+    means = _sum_classes(algebra, points) / counts
+    deviations = (points - means[algebra.labels]).square()
     least = max(_LEAST_WITHIN * float(deviations.mean()), _LEAST_TOTAL * float(points.square().mean()))
-    variances = targets.T @ deviations / counts + least
-    return Score(-_sum_overlaps(means, variances), None)
+    variances = _sum_classes(algebra, deviations) / counts + least
+    return Score(-_sum_overlaps(means[present], variances[present]), None)
+
+
+def _sum_classes(algebra: Algebra, values: torch.Tensor) -> torch.Tensor:
+    """The sum over the items of each class, [num_classes, num_directions]."""
+    total = values.new_zeros(algebra.num_classes, values.shape[1])
+    algebra.add_products(total, slice(None), values)
+    return total
 
 
 def _sum_overlaps(means: torch.Tensor, variances: torch.Tensor) -> float:

@@ -12,6 +12,9 @@ Formula. With the covariance C = F'F/n of d features and its mean eigenvalue m =
 where a is the shrinkage of Ledoit and Wolf. In the basis of the shared spectrum C is diagonal, so nothing is inverted. Where
 all eigenvalues are equal there is nothing to shrink and a = 0. Unlike `hscore` this tells wide features apart.
 
+Both covariances are divided by n. Public code divides the one of the class means by n - 1 and the other by n, and so gives
+n / (n - 1) times this, the same for every model of one data set.
+
 Ibrahim et al., "Newer is not always better: Rethinking transferability metrics, their peculiarities, stability and
 performance", ECML PKDD 2022; Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", Journal
 of Multivariate Analysis 2004.

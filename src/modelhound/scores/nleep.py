@@ -9,9 +9,12 @@ Gaussians, 5 per class (at most one for every 4 items, and 500), is fitted to th
 components' posterior probabilities are the clusters:  value = LEEP(P(component | item), labels).
 
 Every component has a variance of its own for each direction, plus 1e-3 of the mean variance, so that none can shrink onto one
-item. We start by k-means++: each centre is an item drawn with a probability in proportion to its squared distance from the
-centres so far, and items belong to the nearest. Items are drawn by the seed, but in order of their distance from the mean, so
-shuffled items give the same value. It stops when a step brings less than 1e-3 in mean log likelihood, or after 50 steps.
+item. Public code fits full covariances in as many directions as 80 % takes, which needs more items per component than most data
+sets have, and some of it leaves out the logarithm, which can order models otherwise.
+
+We start by k-means++: each centre is an item drawn with a probability in proportion to its squared distance from the centres so
+far, and items belong to the nearest. Items are drawn by the seed, but in order of their distance from the mean, so shuffled
+items give the same value. It stops when a step brings less than 1e-3 in mean log likelihood, or after 50 steps.
 
 Li et al., "Ranking Neural Checkpoints", CVPR 2021; Arthur and Vassilvitskii, "k-means++: The Advantages of Careful Seeding",
 SODA 2007; Dempster et al., "Maximum Likelihood from Incomplete Data via the EM Algorithm", JRSS B 1977.

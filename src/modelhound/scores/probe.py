@@ -1,19 +1,23 @@
-"""probe: how many items of a held-out fifth does a trained linear layer get right?
+"""probe: how well does a trained linear layer do on items of a held-out fifth?
 
 Intuition. This is what people do when they do not fine-tune: freeze the network, train one linear layer on its features and
-look at the accuracy on items that were held out. Slower than the closed forms and judged on fewer items, but nearest to use.
+look at the outcome (`outcomes`: accuracy or average precision) of items that were held out. Slower than the closed forms and
+judged on fewer items, but nearest to use.
 
 Formula. Features are standardised with the mean and deviation of the training items (a feature that does not vary there is
 left out). Weights W and intercepts b minimise
 
     mean over training items of  -log softmax(W'x + b)[label]   +   |W|^2 / (2 n),     n training items,
 
-which is what scikit-learn's LogisticRegression minimises with its default C = 1. The minimum is unique; L-BFGS finds it. To get
-there in some dozens of steps instead of hundreds, it works on L'W instead of W, where LL' = (1/c)(1 - 1/c) X'X/n + I/n is the
-curvature of the objective at W = 0 for c classes. This changes the path and not the minimum.
+which is what scikit-learn's LogisticRegression minimises with its default C = 1; for several labels per item each label has a
+logistic function of its own, and losses add up. The minimum is unique; L-BFGS finds it. To get there in some dozens of steps
+instead of hundreds, it works on L'W instead of W, where LL' = s X'X/n + I/n is the curvature of the objective at W = 0: s is
+(1/c)(1 - 1/c) for c classes, 1/4 for labels. This changes the path and not the minimum. The two large products of a step are
+made in float32, which is more than is needed to get as near as we go.
 
-The split is stratified and drawn from the seed. It goes by the position of items, so shuffled items give another split and
-another value. A class with one item is only trained on; one with two or more has at least one item on each side.
+The split is drawn from the seed, with a fifth of each class. It goes by the position of items, so shuffled items give another
+split and another value. A class with one item is only trained on; one with two or more has at least one item on each side. A
+label that all or none of the training items have is taken for granted and not learned.
 
 Alain and Bengio, "Understanding intermediate layers using linear classifier probes", ICLR workshop 2017; Liu and Nocedal, "On
 the limited memory BFGS method for large scale optimization", Mathematical Programming 1989.
@@ -26,15 +30,18 @@ import torch
 
 from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import Score
+from modelhound.scores.outcomes import judge_items
+from modelhound.scores.split import Split
 
-__all__ = ["Probe", "draw_held_out", "fit_probe", "judge_probe", "score_by_probe", "standardise"]
+__all__ = ["Probe", "fit_probe", "judge_probe", "score_by_probe"]
 
-_HELD_OUT_SHARE = 0.2
 _MOST_STEPS = 100
 # Stop when no component of the gradient is larger. Held-out accuracy is then within 0.2 points of that at the minimum, which
 # takes three to eight times as many steps to reach (seen on features of up to 1280 dimensions, 10 and 100 classes).
 _GRADIENT = 1e-4
-_CONSTANT = 1e-14  # of a squared mean: a smaller variance is float32 rounding
+_PRODUCTS = torch.float32
+_MOST_HISTORY = 10  # pairs of steps and gradients that L-BFGS remembers,
+_HISTORY_BYTES = 128 * 2**20  # fewer where ten thousand classes make them large
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,103 +53,121 @@ class Probe:
     weights: torch.Tensor  # [num_features, num_classes]
     intercepts: torch.Tensor  # [num_classes]
 
-    def log_probabilities(self, features: torch.Tensor) -> torch.Tensor:
+    def logits(self, features: torch.Tensor) -> torch.Tensor:
         """[num_items, num_classes]"""
         standardised = (features.double() - self.mean) * self.scale
-        return torch.addmm(self.intercepts, standardised, self.weights).log_softmax(1)
+        return torch.addmm(self.intercepts, standardised, self.weights)
 
 
 def score_by_probe(algebra: Algebra, *, seed: int) -> Score:
-    """Accuracy of a linear layer on a held-out fifth of the items."""
-    held_out = draw_held_out(algebra.labels, algebra.counts, seed=seed)
-    return judge_probe(fit_probe(algebra, ~held_out), algebra, held_out)
+    """The mean outcome of a linear layer on a held-out fifth of the items."""
+    split = algebra.split(seed)
+    return judge_probe(fit_probe(algebra, split), algebra, split)
 
 
-def draw_held_out(labels: torch.Tensor, counts: torch.Tensor, *, seed: int) -> torch.Tensor:
-    """Which items to test on, [num_items] boolean: a fifth of each class, rounded, at least one and never all."""
-    # drawn on the CPU, so that every device gets the same split
-    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
-    by_class = shuffled[labels[shuffled].argsort(stable=True)]
-    starts = counts.cumsum(0) - counts
-    place_in_class = torch.arange(len(labels), device=labels.device) - starts[labels[by_class]]
-    quota = torch.where(counts >= 2, (_HELD_OUT_SHARE * counts).round().clamp_min(1), 0.0)
-    held_out = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
-    held_out[by_class] = place_in_class < quota[labels[by_class]]
-    return held_out
+def judge_probe(probe: Probe, algebra: Algebra, split: Split) -> Score:
+    """How a trained layer does on the held-out items."""
+    outcomes = torch.zeros_like(split.held_out, dtype=torch.float64)
+    tested = split.held_out.nonzero().squeeze(1)
+    for rows in algebra.slices(len(tested), max(algebra.num_features, algebra.num_classes)):
+        items = tested[rows]
+        outcomes[items] = judge_items(algebra, items, probe.logits(algebra.features[items]))
+    return Score.from_items(outcomes, tested=split.held_out)
 
 
-def judge_probe(probe: Probe, algebra: Algebra, held_out: torch.Tensor) -> Score:
-    """The share of the held-out items that a trained layer gets right."""
-    hits = torch.zeros_like(held_out)
-    predicted = probe.log_probabilities(algebra.features[held_out]).argmax(1)
-    hits[held_out] = predicted == algebra.labels[held_out]
-    return Score.from_hits(hits, tested=held_out)
-
-
-def standardise(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Features of mean 0 and variance 1, or 0 where they do not vary; with the mean and the scale that made them so."""
-    inputs = features.double()
-    mean = inputs.mean(0)
-    inputs = inputs - mean if inputs is features else inputs.sub_(mean)
-    variance = inputs.square().mean(0)
-    scale = torch.where(variance > _CONSTANT * mean.square(), variance.rsqrt(), 0.0)
-    return inputs.mul_(scale), mean, scale
-
-
-def fit_probe(algebra: Algebra, training: torch.Tensor) -> Probe:
-    """Train on the items that are marked in `training`, [num_items] boolean."""
-    inputs, mean, scale = standardise(algebra.features[training])
+def fit_probe(algebra: Algebra, split: Split) -> Probe:
+    """Train on the items that are not held out."""
+    inputs, scale = split.inputs, split.scale
     rotation = None
     if algebra.is_tall:
         # all items, where the training items alone would be exact: already there, and near enough to steer by
         second_moments = algebra.scatter * (scale[:, None] * scale / algebra.num_items)
     else:
         # Fewer items than features: weights outside the items' span stay 0, so search within it.
-        rotation, triangle = torch.linalg.qr(inputs.T)
+        rotation, triangle = torch.linalg.qr(inputs.double().T)
         inputs = triangle.T.contiguous()
         second_moments = inputs.T @ inputs / len(inputs)
-    # A class without items would be pushed away for ever: its intercept has no minimum. It is never predicted instead.
-    present = algebra.counts > 0
-    found, found_intercepts = _minimise(inputs, algebra.one_hot[training][:, present], second_moments)
-    weights = found.new_zeros(algebra.num_features, algebra.num_classes)
-    weights[:, present] = found if rotation is None else rotation @ found
-    intercepts = torch.full_like(algebra.counts, -torch.inf)
-    intercepts[present] = found_intercepts
-    return Probe(mean=mean, scale=scale, weights=weights, intercepts=intercepts)
+    task = _Task(algebra, split)
+    weights = second_moments.new_zeros(algebra.num_features, algebra.num_classes)
+    intercepts = task.certain.clone()
+    if bool(task.learned.any()):
+        found, intercepts[task.learned] = _minimise(inputs.to(_PRODUCTS), task, second_moments)
+        weights[:, task.learned] = found if rotation is None else rotation @ found
+    return Probe(mean=split.mean, scale=scale, weights=weights, intercepts=intercepts)
 
 
-def _minimise(
-    inputs: torch.Tensor, targets: torch.Tensor, second_moments: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+class _Task:
+    """What is to be told of the training items, and how far a prediction is from it."""
+
+    def __init__(self, algebra: Algebra, split: Split) -> None:
+        training = (~split.held_out).nonzero().squeeze(1)
+        self._algebra = algebra
+        self._items = training
+        self._has_classes = algebra.task == "classification"
+        self.num_items = len(training)
+        if self._has_classes:
+            # A class without items would be pushed away for ever: its intercept has no minimum. It is never predicted.
+            self.learned = algebra.counts > 0
+            self.certain = torch.where(self.learned, 0.0, -torch.inf).double()
+            self._places = (self.learned.cumsum(0) - 1)[algebra.labels[training]]
+        else:
+            total = torch.zeros_like(algebra.target_means)
+            for rows in algebra.slices(len(training), algebra.num_classes):
+                total += algebra.targets_of(training[rows]).sum(0)
+            self.learned = (total > 0) & (total < len(training))
+            self.certain = torch.where(total == 0, -torch.inf, torch.where(self.learned, 0.0, torch.inf)).double()
+        self.num_learned = int(self.learned.sum())
+        # the variance of a target when all classes are as likely, or a label as likely as not
+        self.spread = (1 - 1 / self.num_learned) / self.num_learned if self._has_classes else 0.25
+
+    def compare(self, rows: slice, logits: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """The loss of some of the training items and its gradient, which takes the place of the logits."""
+        if self._has_classes:
+            own = torch.arange(len(logits), device=logits.device), self._places[rows]
+            log_probabilities = logits.log_softmax(1)
+            loss = -float(log_probabilities[own].double().sum())
+            errors = log_probabilities.exp_()
+            errors[own] -= 1
+            return loss, errors
+        targets = self._algebra.targets_of(self._items[rows])[:, self.learned].to(logits.dtype)
+        loss = float(torch.nn.functional.softplus(logits).sub_(logits * targets).double().sum())
+        return loss, logits.sigmoid_().sub_(targets)
+
+
+def _minimise(inputs: torch.Tensor, task: _Task, second_moments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights and intercepts of least penalised loss."""
-    num_items, num_classes = targets.shape
-    spread = (1 - 1 / num_classes) / num_classes  # variance of a class indicator when all classes are as likely
-    curvature = spread * second_moments
+    num_items, num_columns = task.num_items, task.num_learned
+    curvature = task.spread * second_moments
     curvature.diagonal().add_(1 / num_items)
     lower = torch.linalg.cholesky(curvature)
-    steered = inputs.new_zeros(inputs.shape[1], num_classes)  # L'W
-    shifts = inputs.new_zeros(num_classes)  # intercepts, in units in which their curvature is 1 as well
-    unit = 1 / math.sqrt(spread)
+    steered = curvature.new_zeros(inputs.shape[1], num_columns)  # L'W
+    shifts = curvature.new_zeros(num_columns)  # intercepts, in units in which their curvature is 1 as well
+    unit = 1 / math.sqrt(task.spread)
+    blocks = list(Algebra.slices(num_items, num_columns))
 
     def weights() -> torch.Tensor:
         solved: torch.Tensor = torch.linalg.solve_triangular(lower.T, steered, upper=True)
         return solved
 
     def evaluate() -> float:
-        # Gradients by hand: three lines, and they work inside torch.inference_mode, where features may come from.
+        # Gradients by hand: a few lines, and they work inside torch.inference_mode, where features may come from.
         now = weights()
-        log_probabilities = torch.addmm(shifts * unit, inputs, now).log_softmax(1)
-        loss = -(log_probabilities * targets).sum() / num_items + now.square().sum() / (2 * num_items)
-        errors = log_probabilities.exp_().sub_(targets).div_(num_items)
-        slope = (inputs.T @ errors).add_(now, alpha=1 / num_items)
-        steered.grad = torch.linalg.solve_triangular(lower, slope, upper=False).contiguous()
-        shifts.grad = errors.sum(0) * unit
-        return float(loss)
+        small, offsets = now.to(inputs.dtype), (shifts * unit).to(inputs.dtype)
+        loss = float(now.square().sum()) / 2
+        slope, pull = now, torch.zeros_like(shifts)
+        for rows in blocks:
+            some_loss, errors = task.compare(rows, torch.addmm(offsets, inputs[rows], small))
+            loss += some_loss
+            slope += inputs[rows].T @ errors
+            pull += errors.sum(0, dtype=torch.float64)
+        steered.grad = torch.linalg.solve_triangular(lower, slope.div_(num_items), upper=False).contiguous()
+        shifts.grad = pull * (unit / num_items)
+        return loss / num_items
 
     optimiser = torch.optim.LBFGS(
         [steered, shifts],
         max_iter=_MOST_STEPS,
-        history_size=10,
+        history_size=max(2, min(_MOST_HISTORY, _HISTORY_BYTES // (16 * steered.numel()))),
         tolerance_grad=_GRADIENT,
         tolerance_change=1e-15,
         line_search_fn="strong_wolfe",

@@ -9,11 +9,12 @@ from typing import Protocol
 
 from modelhound.scores.algebra import Algebra
 from modelhound.scores.centroid import score_by_centroid
-from modelhound.scores.feature_set import Score
+from modelhound.scores.feature_set import Missing, Score
 from modelhound.scores.gbc import score_by_gbc
 from modelhound.scores.hscore import score_by_hscore
 from modelhound.scores.hscore_shrunk import score_by_hscore_shrunk
 from modelhound.scores.knn import score_by_knn
+from modelhound.scores.leep import score_by_leep
 from modelhound.scores.logme import score_by_logme
 from modelhound.scores.nleep import score_by_nleep
 from modelhound.scores.probe import score_by_probe
@@ -28,7 +29,7 @@ __all__ = ["REGISTRY", "Scorer"]
 class Scorer(Protocol):
     """Judges features; takes from the algebra what it needs, and from the seed whatever it draws."""
 
-    def __call__(self, algebra: Algebra, *, seed: int) -> Score: ...
+    def __call__(self, algebra: Algebra, *, seed: int) -> Score | Missing: ...
 
 
 REGISTRY: dict[str, Scorer] = {
@@ -44,4 +45,5 @@ REGISTRY: dict[str, Scorer] = {
     "transrate": score_by_transrate,
     "gbc": score_by_gbc,
     "sfda": score_by_sfda,
+    "leep": score_by_leep,
 }

@@ -1,16 +1,20 @@
-"""ridge: how many items does a linear model get right that has seen all the others?
+"""ridge: how well is an item predicted by a linear model that has seen all the others?
 
-Intuition. Fit a linear map from features to classes, leave one item out, predict it, and do so for every item. It sounds
+Intuition. Fit a linear map from features to targets, leave one item out, predict it, and do so for every item. It sounds
 like n fits, but for least squares the answer for a left-out item follows from the one fit to all items: an item's error
-grows by how strongly the fit leaned on that item. The value is an accuracy, on items that were not learned from.
+grows by how strongly the fit leaned on that item. The value is the mean outcome (`outcomes`: accuracy, average precision or
+R^2) of items that were not learned from.
 
-Formula. With targets Y (one-hot), features F and an intercept, the fit to all items predicts H Y, where
+Formula. With targets Y (a column for each class or label, or one of numbers), features F and an intercept, the fit to all items
+predicts H Y, where
 
     H = 11'/n + U diag(v / (v + penalty)) U',     v the eigenvalues of the centred F'F, U its left singular vectors,
 
 and the prediction for item i by the fit without it is  y_i - (y_i - (HY)_i) / (1 - H_ii).  The intercept is not penalised.
 The penalty is the one of a grid, relative to the mean eigenvalue so that rescaled features score the same, with the least
 squared leave-one-out error. It is chosen by squared error and not by accuracy so that the choice hardly flatters the value.
+Squared errors do not mind a rotation of the targets, so to choose it more classes than directions are seen in as many columns
+as there are directions, and one.
 
 Useless features score below chance, down to 0 where classes are equally large: without an item its own class is the rarer one.
 
@@ -18,12 +22,13 @@ Allen, "The relationship between variable selection and data augmentation and a 
 (the leave-one-out formula, there called PRESS); Hoerl and Kennard, "Ridge regression", Technometrics 1970.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import Score
+from modelhound.scores.outcomes import judge_items
 
 __all__ = ["RELATIVE_PENALTIES", "leave_one_out", "score_by_ridge"]
 
@@ -34,37 +39,69 @@ _LEAST_FREEDOM = 1e-12  # of 1 - H_ii: an item that the fit passes through exact
 
 
 def score_by_ridge(algebra: Algebra, *, seed: int) -> Score:
-    """Leave-one-out accuracy of ridge regression on one-hot targets."""
+    """The mean leave-one-out outcome of ridge regression."""
     values = algebra.spectrum.values
-    scale = (
-        float(values.mean()) if len(values) else 1.0
-    )  # features that do not vary: any penalty gives the class shares
-    penalties = [relative * scale for relative in RELATIVE_PENALTIES]
-    errors = torch.zeros(len(penalties), dtype=torch.float64, device=values.device)
-    hits = torch.empty(len(penalties), algebra.num_items, dtype=torch.bool, device=values.device)
-    for rows, left in algebra.left_blocks():
-        for index, predicted in enumerate(_leave_out_rows(algebra, rows, left, penalties)):
-            errors[index] += (predicted - algebra.one_hot[rows]).square().sum()
-            hits[index, rows] = predicted.argmax(1) == algebra.labels[rows]
-    return Score.from_hits(hits[int(errors.argmin())])
+    # features that do not vary: any penalty gives the means of the targets
+    scale = float(values.mean()) if len(values) else 1.0
+    kept = torch.stack([values / (values + relative * scale) for relative in RELATIVE_PENALTIES], dim=1)
+    errors, freedoms = _try_penalties(algebra, kept)
+    best = int(errors.argmin())
+    outcomes = torch.empty(algebra.num_items, dtype=torch.float64, device=values.device)
+    for rows, fitted in algebra.fitted_blocks(kept[:, best, None] * algebra.targets_in_left):
+        predicted = _leave_out(algebra.targets_of(rows), fitted + algebra.target_means, freedoms[rows, best])
+        outcomes[rows] = judge_items(algebra, rows, predicted)
+    return Score.from_items(outcomes)
 
 
-def leave_one_out(algebra: Algebra, penalty: float) -> torch.Tensor:
-    """For each item the prediction by the fit to all other items, [num_items, num_classes]; the penalty is absolute."""
-    blocks = [next(_leave_out_rows(algebra, rows, left, [penalty])) for rows, left in algebra.left_blocks()]
-    return torch.cat(blocks)
-
-
-def _leave_out_rows(
-    algebra: Algebra, rows: slice, left: torch.Tensor, penalties: Sequence[float]
-) -> Iterator[torch.Tensor]:
-    """The same for some rows of U, for one penalty after the other."""
+def leave_one_out(algebra: Algebra, penalties: Sequence[float]) -> list[torch.Tensor]:
+    """For each penalty (absolute) the predictions of items by the fit to all others, [num_items, num_classes]."""
     values = algebra.spectrum.values
-    targets = algebra.one_hot[rows]
-    shares = algebra.counts / algebra.num_items
-    kept = torch.stack([values / (values + penalty) for penalty in penalties], dim=1)  # [rank, num_penalties]
-    leverages = left.square() @ kept + 1 / algebra.num_items
+    kept = torch.stack([values / (values + penalty) for penalty in penalties], dim=1)
+    _, freedoms = _try_penalties(algebra, kept)
+    predictions = []
     for index in range(len(penalties)):
-        fitted = left @ (kept[:, index, None] * algebra.targets_in_left) + shares
-        freedom = (1 - leverages[:, index, None]).clamp_min(_LEAST_FREEDOM)
-        yield targets - (targets - fitted) / freedom
+        blocks = algebra.fitted_blocks(kept[:, index, None] * algebra.targets_in_left)
+        predictions.append(
+            torch.cat(
+                [
+                    _leave_out(algebra.targets_of(rows), fitted + algebra.target_means, freedoms[rows, index])
+                    for rows, fitted in blocks
+                ]
+            )
+        )
+    return predictions
+
+
+def _leave_out(targets: torch.Tensor, fitted: torch.Tensor, freedom: torch.Tensor) -> torch.Tensor:
+    return targets - (targets - fitted) / freedom[:, None]
+
+
+def _try_penalties(algebra: Algebra, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Squared leave-one-out errors, [num_penalties], and 1 - H_ii, [num_items, num_penalties]; `kept` is v / (v + penalty)."""
+    num_directions, num_penalties = kept.shape
+    seen, means, rotation = _rotate_targets(algebra.targets_in_left, algebra.target_means)
+    # one wide product is twice as fast as one for each penalty
+    weights = (kept[:, :, None] * seen[:, None, :]).reshape(num_directions, num_penalties * len(means))
+    errors = torch.zeros(num_penalties, dtype=torch.float64, device=kept.device)
+    freedoms = torch.empty(algebra.num_items, num_penalties, dtype=torch.float64, device=kept.device)
+    for block, left in algebra.left_blocks():
+        for part in algebra.slices(len(left), weights.shape[1]):
+            rows = slice(block.start + part.start, block.start + part.stop)
+            free = (1 - 1 / algebra.num_items - left[part].square() @ kept).clamp_min_(_LEAST_FREEDOM)
+            aims = algebra.targets_of(rows) if rotation is None else algebra.targets_through(rows, rotation)
+            fitted = (left[part] @ weights).view(len(aims), num_penalties, len(means))
+            squares = fitted.sub_((aims - means)[:, None]).square_().sum(2)
+            if rotation is not None:  # what of a target the rotated columns do not reach
+                squares += (algebra.target_lengths(rows) - aims.square().sum(1)).clamp_min_(0)[:, None]
+            errors += (squares / free.square()).sum(0)
+            freedoms[rows] = free
+    return errors, freedoms
+
+
+def _rotate_targets(seen: torch.Tensor, means: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """U'Y and the means of Y in as few columns as hold them, with the rotation of Y that does so; None if none is needed."""
+    num_directions, num_classes = seen.shape
+    if num_classes <= num_directions + 1:
+        return seen, means, None
+    rotation, _ = torch.linalg.qr(torch.cat([seen, means[None]]).T)
+    return seen @ rotation, means @ rotation, rotation

@@ -14,7 +14,9 @@ This is Fisher's discriminant: its num_classes - 1 directions U with U'W'U = I g
 computed. Then x becomes  p x + (1 - p) o  with p = P(own class | x) and o the mean of the other classes (ConfMix), W and the
 means are taken anew with the same a, and value = mean over items of log P(own class | moved x).
 
-Measuring g in units of tr W and shrinking towards s is ours: the published shrinkage changes with the unit of the features.
+Measuring g in units of tr W is ours, and d where items are fewer than features: the published exp(-5 g) changes with the unit
+of the features. Public code also softens p by a second softmax before mixing, takes o as the mean of the other classes' means
+(the same where classes are equally large), and averages probabilities; we mix by p itself and average logarithms, as in `leep`.
 
 W comes from the shared scatter matrix. The moved items need a second one, as each is moved by an amount of its own; either
 takes a Cholesky factor and no eigendecomposition. g is found by power iteration, from the sum of items times their squared
@@ -28,7 +30,7 @@ from dataclasses import dataclass
 
 import torch
 
-from modelhound.scores.algebra import Algebra
+from modelhound.scores.algebra import Algebra, add_square, mirror
 from modelhound.scores.feature_set import Score
 
 __all__ = ["find_shrinkage", "score_by_sfda"]
@@ -64,9 +66,9 @@ def score_by_sfda(algebra: Algebra, *, seed: int) -> Score:
         labels = algebra.labels[rows, None]
         trust[rows] = first.log_probabilities(items).gather(1, labels).exp()
         moved = torch.lerp(others[labels[:, 0]], items, trust[rows])
-        scatter.addmm_(moved.T, moved)
-        moved_sums.addmm_(algebra.one_hot[rows].T, moved)
-    within = _within(scatter, moved_sums, counts)
+        add_square(scatter, moved)
+        algebra.add_products(moved_sums, rows, moved)
+    within = _within(mirror(scatter), moved_sums, counts)
     second = _discriminate(within, moved_sums, counts, shrinkage, num_directions)
     total = 0.0
     for rows, items in algebra.compact_blocks():

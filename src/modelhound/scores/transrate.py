@@ -9,8 +9,10 @@ the precision e = 1e-4,
 
     R(F) = 1/2 log det( I + F'F / (n e) ),     value = R(F) - sum over classes of  (n_c / n) R(F_c),
 
-in nats. The scaling is ours: without it the score changes with the unit of the features, and those of two networks would not
-compare. R(F) follows from the shared spectrum; each R(F_c) takes one Cholesky factor of the smaller of F_c'F_c and F_cF_c'.
+in nats. Classes count by their share n_c / n; public code takes the plain mean of all R(F_c), which is the same where classes
+are equally large. The scaling, too, is not in that code: without it the score changes with the unit of the features, and those
+of two networks would not compare. R(F) follows from the shared spectrum; each R(F_c) takes one Cholesky factor of the smaller
+of F_c'F_c and F_cF_c'.
 
 Known weaknesses, kept because this is the published score:
   - classes are not centred, so two classes of equal size, which lie opposite each other, look as spread out as the whole, and

@@ -8,13 +8,14 @@ is in the run folder at once, so that the same request takes up where it was sto
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from modelhound.analysis import rank_models
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
-from modelhound.data import Dataset, open_dataset
+from modelhound.data import Dataset, Preprocessing, open_dataset
+from modelhound.data.prepared import PreparedReader
 from modelhound.errors import HoundError, RequestError, StoreError
 from modelhound.meter import Meter, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, Network, Weights, find_models, source_of
@@ -30,8 +31,12 @@ from modelhound.records import (
     silent,
     to_plain,
 )
-from modelhound.settings import ACCURACY_SCORERS, DEFAULT_SCORERS, SearchSettings
+from modelhound.settings import ACCURACY_SCORERS, DEFAULT_MODELS, METRICS, PLAIN, SearchSettings, Task, scorers_for
 from modelhound.store import RunFolder, default_run_path, open_run
+
+if TYPE_CHECKING:
+    from modelhound.features import Extracted
+    from modelhound.scores import Scores
 
 __all__ = ["SearchResult", "run_search", "search"]
 
@@ -41,6 +46,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     run: Path
     data: str
+    task: Task
     num_items: int
     num_classes: int
     device: str
@@ -50,6 +56,8 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """How many of the ranking to show; the ranking itself is whole."""
     failures: tuple[Failure, ...]
     skipped: tuple[ItemSkipped, ...]
+    notes: tuple[tuple[str, str], ...]
+    """Model and what to know of its result."""
     phases: dict[str, float]
     num_resumed: int
 
@@ -59,67 +67,52 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "run": str(self.run),
             "data": self.data,
+            "task": self.task,
             "num_items": self.num_items,
             "num_classes": self.num_classes,
             "device": self.device,
             "weights": self.weights,
             "rests_on": list(self.ranking.rests_on),
+            "metric": self.ranking.metric,
             "confidence": self.ranking.confidence,
             "ranking": rows,
             "control": {"by_size": list(self.ranking.by_size), "kendall_tau": self.ranking.size_agreement},
             "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
             "skipped": [{"item": each.item, "reason": each.reason} for each in self.skipped],
+            "notes": [{"model": model, "note": note} for model, note in self.notes],
             "phases": self.phases,
         }
 
 
 def search(
-    data: str,
-    models: str | Sequence[str] = ("zoo:*",),
-    *,
-    where: str | None = None,
-    limit: int | None = None,
-    top: int | None = None,
-    scorers: str | Sequence[str] = DEFAULT_SCORERS,
-    weights: Literal["pretrained", "random"] = "pretrained",
-    batch: int | None = None,
-    workers: int | None = None,
-    device: str = "auto",
-    seed: int = 0,
-    run: str | Path | None = None,
-    watch: Watch = silent,
+    data: str, models: str | Sequence[str] = ("auto",), *, watch: Watch = silent, **options: Any
 ) -> SearchResult:
-    """Rank `models` for `data`; the keywords are the options of `hound search`."""
-    settings = SearchSettings(
-        str(data),
-        models=(models,) if isinstance(models, str) else tuple(models),
-        where=where,
-        limit=limit,
-        top=top,
-        scorers=(scorers,) if isinstance(scorers, str) else tuple(scorers),
-        weights=weights,
-        batch=batch,
-        workers=workers,
-        device=device,
-        seed=seed,
-        run=Path(run) if run is not None else None,
-    )
+    """Rank `models` for `data`; `options` are those of `hound search`, the fields of SearchSettings."""
+    try:
+        settings = SearchSettings(str(data), models=(models,) if isinstance(models, str) else tuple(models), **options)
+    except TypeError as error:  # an option that does not exist
+        raise RequestError(
+            f"cannot search: {str(error).partition(' ')[2]}, see help(modelhound.SearchSettings)"
+        ) from None
     return run_search(settings, watch=watch)
 
 
 def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResult:
     """Do what `settings` ask for."""
     wait_asleep()  # before anything below loads torch
-    rests_on = _decisive(settings.scorers)
-    models = find_models(settings.models, where=settings.where, watch=watch)
+    models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
     watch(Progress(task="loading libraries", done=0, total=1))
     import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
     watch(Progress(task="loading libraries", done=1, total=1))
     device = resolve_device(settings.device)
     if device == "cpu":
         keep_freed_memory()
-    dataset = open_dataset(settings.data, limit=settings.limit, seed=settings.seed, watch=watch)
-    identity = _identity(settings, dataset, device)
+    dataset = _open(settings, watch)
+    models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
+    _check_modality(models, dataset)
+    scorers = scorers_for(dataset.task, settings.scorers)
+    rests_on = _decisive(scorers)
+    identity = _identity(settings, dataset, scorers, device)
     path = settings.run or default_run_path(
         "search", settings.data, {**identity, "models": [str(model) for model in models]}
     )
@@ -130,15 +123,16 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
         for skipped in dataset.skipped:
             if skipped not in known:
                 run.append(skipped)
-        num_resumed = sum(str(model) in finished for model in models)
-        failures = _measure_all(models, finished, settings, dataset, device, run, watch)
+        before = set(finished)
+        failures = _measure_all(models, finished, settings, scorers, dataset, device, run, watch)
         watch(Progress(task="models", done=len(models), total=len(models)))
         measured = [finished[str(model)] for model in models if str(model) in finished]
-        ranking = rank_models(measured, rests_on=rests_on, seed=settings.seed)
+        ranking = rank_models(measured, rests_on=rests_on, metric=METRICS[dataset.task], seed=settings.seed)
         run.write_ranking(ranking)
     return SearchResult(
         run=path,
         data=settings.data,
+        task=dataset.task,
         num_items=len(dataset),
         num_classes=len(dataset.class_names),
         device=device,
@@ -147,9 +141,46 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
         top=settings.top,
         failures=tuple(failures),
         skipped=dataset.skipped,
+        notes=tuple((record.model, note) for record in measured for note in record.notes),
         phases=_total_phases(measured),
-        num_resumed=num_resumed,
+        num_resumed=len(before & {record.model for record in measured}),
     )
+
+
+def _find(settings: SearchSettings, patterns: Sequence[str], watch: Watch) -> tuple[ModelRef, ...]:
+    models = find_models(patterns, where=settings.where, watch=watch)
+    if settings.arch is not None and all(model.source != "file" for model in models):
+        raise RequestError(
+            f"cannot use --arch {settings.arch!r}: expected a model of the form file:PATH among {', '.join(settings.models)}"
+        )
+    return models
+
+
+def _check_modality(models: Sequence[ModelRef], dataset: Dataset) -> None:
+    """Single models of the wrong kind fail by themselves; a list of nothing else is a mistake."""
+    if not any(dataset.modality in source_of(model).modalities for model in models):
+        raise RequestError(
+            f"cannot use {models[0]} or any other of the models asked for with {dataset.name!r}: expected models of "
+            f"{dataset.modality}s, such as {DEFAULT_MODELS[dataset.modality][0]}"
+        )
+
+
+def _open(settings: SearchSettings, watch: Watch) -> Dataset:
+    dataset = open_dataset(
+        settings.data,
+        columns=settings.roles(),
+        task=settings.asked_task(),
+        split=settings.split,
+        limit=settings.limit,
+        seed=settings.seed,
+        watch=watch,
+    )
+    for option in ("pooling", "layers", "tokens"):
+        if dataset.modality == "image" and getattr(settings, option) != getattr(PLAIN, option):
+            raise RequestError(
+                f"cannot use --{option} with {settings.data!r}: expected texts, but these are images; leave it out"
+            )
+    return dataset
 
 
 def _decisive(scorers: Sequence[str]) -> tuple[str, ...]:
@@ -163,13 +194,17 @@ def _decisive(scorers: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _identity(settings: SearchSettings, dataset: Dataset, device: str) -> dict[str, Any]:
+def _identity(settings: SearchSettings, dataset: Dataset, scorers: Sequence[str], device: str) -> dict[str, Any]:
     """Whatever decides the numbers; the models may grow from one start to the next."""
     return {
         "data_fingerprint": dataset.fingerprint,
         "limit": settings.limit,
-        "scorers": list(settings.scorers),
+        "scorers": list(scorers),
         "weights": settings.weights,
+        "arch": settings.arch,
+        "pooling": settings.pooling,
+        "layers": settings.layers,
+        "tokens": settings.tokens,
         "device": device.partition(":")[0],
         "seed": settings.seed,
     }
@@ -179,6 +214,7 @@ def _measure_all(
     models: Sequence[ModelRef],
     finished: dict[str, ModelMeasured],
     settings: SearchSettings,
+    scorers: Sequence[str],
     dataset: Dataset,
     device: str,
     run: RunFolder,
@@ -188,11 +224,14 @@ def _measure_all(
     failures = []
     for done, model in enumerate(models):
         watch(Progress(task="models", done=done, total=len(models), detail=str(model)))
-        if str(model) in finished:
-            continue
         meter = Meter(device)
         try:
-            record = _measure(model, settings, dataset, meter, watch)
+            with meter.phase("read weights"):
+                stamp = source_of(model).stamp(model.name)
+            if str(model) in finished and finished[str(model)].stamp == stamp:
+                continue
+            finished.pop(str(model), None)  # measured with other weights than there are now
+            record = _measure(model, stamp, settings, scorers, dataset, meter, watch)
         except (RequestError, StoreError):
             raise  # not this model's fault: data that changed or cannot be read, a disk that is full
         except Exception as error:  # whatever a stranger's model raises, the others go on
@@ -205,52 +244,84 @@ def _measure_all(
     return failures
 
 
-def _measure(model: ModelRef, settings: SearchSettings, dataset: Dataset, meter: Meter, watch: Watch) -> ModelMeasured:
+def _measure(
+    model: ModelRef,
+    stamp: str,
+    settings: SearchSettings,
+    scorers: Sequence[str],
+    dataset: Dataset,
+    meter: Meter,
+    watch: Watch,
+) -> ModelMeasured:
     """One model from its weight file to its scores."""
-    from modelhound.features import extract_features, suitable_batch
-    from modelhound.scores import score
+    from modelhound.features import arrange, extract_features, suitable_batch
 
-    source = source_of(model)
     weights = None
     if settings.weights == "pretrained":
         with meter.phase("read weights"):
-            weights = source.read_weights(model.name)
+            weights = source_of(model).read_weights(model.name)
     with meter.phase("build model"):
-        network = _build_reproducibly(model, weights, settings.seed)
+        network = _build_reproducibly(model, weights, settings)
     with meter.phase("weights to device"):
-        network.module.to(meter.device)
-    features = extract_features(
+        arrange(network, meter.device)
+    extracted = extract_features(
         network,
         dataset,
         device=meter.device,
-        batch=settings.batch or suitable_batch(network, meter.device),
+        batch=settings.batch or suitable_batch(network.preprocessing, meter.device),
         workers=settings.workers,
         meter=meter,
+        classify="leep" in scorers,
         watch=watch,
     )
-    scores = score(features, settings.scorers, seed=settings.seed, timed=lambda name: meter.phase("score"))
+    scores, layer = _score_best_layer(extracted, scorers, settings.seed, meter)
+    notes = [f"{scorer} is missing: {reason}" for scorer, reason in scores.missing.items()]
+    if len(extracted.layers) > 1:
+        notes.append(f"layer {layer + 1} of {len(extracted.layers)} scores best")
+    form = network.preprocessing
+    if (
+        isinstance(dataset.reader, PreparedReader)
+        and isinstance(form, Preprocessing)
+        and not dataset.reader.holds(form)
+    ):
+        notes.append("its way to resize is not among those prepared, so that images were resized twice")
+    if extracted.num_truncated:
+        limit = getattr(form, "max_tokens", None)
+        notes.append(f"{extracted.num_truncated} of {len(dataset)} texts were cut to {limit} tokens")
     return ModelMeasured(
         model=str(model),
+        stamp=stamp,
         num_parameters=network.num_parameters,
-        num_features=features.features.shape[1],
+        num_features=extracted.layers[layer].features.shape[1],
         num_items=len(dataset),
-        scores={name: each.value for name, each in scores.items()},
+        scores={name: each.value for name, each in scores.values.items()},
         item_scores={
-            name: pack_items(each.item_scores) for name, each in scores.items() if each.item_scores is not None
+            name: pack_items(each.item_scores) for name, each in scores.values.items() if each.item_scores is not None
         },
         phases=meter.samples,
         wall_seconds=meter.wall_seconds,
         peak_memory_bytes=meter.peak_memory_bytes,
+        notes=tuple(notes),
     )
 
 
-def _build_reproducibly(model: ModelRef, weights: Weights | None, seed: int) -> Network:
+def _score_best_layer(extracted: "Extracted", scorers: Sequence[str], seed: int, meter: Meter) -> tuple["Scores", int]:
+    """The scores of the layer that the decisive scorer likes best, and its place among those extracted."""
+    from modelhound.scores import score
+
+    (decisive,) = _decisive(scorers)
+    by_layer = [score(layer, scorers, seed=seed, timed=lambda name: meter.phase("score")) for layer in extracted.layers]
+    best = max(range(len(by_layer)), key=lambda place: by_layer[place].values[decisive].value)
+    return by_layer[best], best
+
+
+def _build_reproducibly(model: ModelRef, weights: Weights | None, settings: SearchSettings) -> Network:
     """Build with the global random state set aside, so that random weights depend on the seed alone."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return source_of(model).build(model.name, weights)
+        torch.manual_seed(settings.seed)
+        return source_of(model).build(model.name, weights, settings)
 
 
 def _explain(error: Exception) -> str:

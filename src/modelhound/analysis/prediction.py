@@ -1,0 +1,244 @@
+"""How long will a model take that was never run, after a few others were timed on the same device?
+
+In:  anchors: models with their FLOPs, activation bytes and measured time, all in one setting of one device
+Out: a Predictor, which gives a time with an interval for any other model; its error on models it has not seen
+Nothing here counts a FLOP or knows what a model is.
+
+    sum       seconds = fixed + FLOPs / rate + bytes / bandwidth
+    kernels   seconds = kernels x launch + FLOPs / rate + bytes / bandwidth      where the number of kernels is known
+    power     seconds = unit x FLOPs^f x bytes^b                                 f and b are held near a half
+
+None has a negative part, and all are fitted in relative error. The one is taken whose predictions for each anchor from all
+others are best. Time per FLOP differs between architectures, so a predictor is never surer than `PRIOR_SCATTER`, as if
+`PRIOR_ANCHORS` more models had been seen that lie off by that much.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+from scipy import stats
+
+from modelhound.analysis.fitting import Floats, fit_terms
+from modelhound.errors import RequestError
+
+__all__ = [
+    "Anchor",
+    "PredictedTime",
+    "PredictionError",
+    "Predictor",
+    "fit_predictor",
+    "leave_one_model_out",
+    "predict_seconds",
+]
+
+Kind = Literal["sum", "kernels", "power"]
+
+LEAST_ANCHORS = 5
+PRIOR_SCATTER = 0.2
+PRIOR_ANCHORS = 2
+EXPONENT_SCATTER = 0.25  # of the exponents of the power form, around a half
+
+_LOOSE = 3.0  # an undetermined coefficient may be wrong by e^3
+
+
+class Anchor(msgspec.Struct, frozen=True, kw_only=True):
+    """One model that was timed."""
+
+    model: str
+    flops: float
+    activation_bytes: float
+    seconds: float
+    num_kernels: int | None = None
+
+
+class Predictor(msgspec.Struct, frozen=True, kw_only=True):
+    """Coefficients for one setting of one device, and how far models lie off."""
+
+    kind: Kind
+    log_coefficients: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...]
+    """Of the logarithms of the coefficients, in units of the scatter."""
+    scatter: float
+    """Relative, of one model around the prediction."""
+    freedom: float
+    num_anchors: int
+
+
+class PredictedTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The time of one model, not measured."""
+
+    seconds: float
+    interval: tuple[float, float]
+    confidence: float
+
+
+class PredictionError(msgspec.Struct, frozen=True, kw_only=True):
+    """How far each anchor's time lies off when predicted from all the others."""
+
+    median_error: float
+    """Of |predicted / measured - 1|."""
+    errors: dict[str, float]
+    """Model -> predicted / measured - 1."""
+    within: float
+    """The share of models whose measured time lies in its interval."""
+    confidence: float
+    sentence: str
+
+
+def fit_predictor(anchors: Sequence[Anchor]) -> Predictor:
+    """Learn a device from five or more models."""
+    _check(anchors)
+    return _fit(anchors)
+
+
+def predict_seconds(
+    predictor: Predictor,
+    *,
+    flops: float,
+    activation_bytes: float,
+    num_kernels: int | None = None,
+    confidence: float = 0.9,
+) -> PredictedTime:
+    """The time of one model, and between what it lies."""
+    if predictor.kind == "kernels" and num_kernels is None:
+        raise RequestError("cannot predict without num_kernels: expected it, for the anchors had it, count the kernels")
+    if not 0 < confidence < 1:
+        raise RequestError(
+            f"cannot predict with confidence {confidence!r}: expected a number between 0 and 1, take 0.9"
+        )
+    _check_costs("a model", flops, activation_bytes, num_kernels)
+    terms = _terms(predictor.kind, [(flops, activation_bytes, num_kernels)])
+    log_seconds, row = _evaluate(predictor.kind, terms, np.array(predictor.log_coefficients))
+    spread = float(row[0] @ np.array(predictor.covariance) @ row[0])
+    reach = float(stats.t.ppf((1 + confidence) / 2, predictor.freedom)) * predictor.scatter * math.sqrt(1 + spread)
+    middle = float(log_seconds[0])
+    return PredictedTime(
+        seconds=math.exp(middle), interval=(math.exp(middle - reach), math.exp(middle + reach)), confidence=confidence
+    )
+
+
+def leave_one_model_out(anchors: Sequence[Anchor], *, confidence: float = 0.9) -> PredictionError:
+    """Predict each anchor from all the others, choice of the form included."""
+    _check(anchors)
+    ratios, num_within = {}, 0
+    for left_out in range(len(anchors)):
+        anchor = anchors[left_out]
+        predictor = _fit([*anchors[:left_out], *anchors[left_out + 1 :]])
+        guess = predict_seconds(
+            predictor,
+            flops=anchor.flops,
+            activation_bytes=anchor.activation_bytes,
+            num_kernels=anchor.num_kernels,
+            confidence=confidence,
+        )
+        ratios[anchor.model] = guess.seconds / anchor.seconds
+        num_within += guess.interval[0] <= anchor.seconds <= guess.interval[1]
+    errors = {model: ratio - 1 for model, ratio in ratios.items()}
+    median = float(np.median(np.abs(list(errors.values()))))
+    worst = max(ratios, key=lambda model: abs(math.log(ratios[model])))
+    return PredictionError(
+        median_error=median,
+        errors=errors,
+        within=num_within / len(anchors),
+        confidence=confidence,
+        sentence=(
+            f"predicted from the other {len(anchors) - 1}, a model's time is off by {median:.0%} in the median; "
+            f"farthest off is {worst} by {errors[worst]:+.0%}"
+        ),
+    )
+
+
+def _check(anchors: Sequence[Anchor]) -> None:
+    if len({anchor.model for anchor in anchors}) < len(anchors):
+        raise RequestError("cannot learn from anchors that share a name: expected each model once, in one setting")
+    if len(anchors) < LEAST_ANCHORS:
+        raise RequestError(
+            f"cannot predict from {len(anchors)} anchors: expected {LEAST_ANCHORS} or more models with a time, measure more"
+        )
+    for anchor in anchors:
+        _check_costs(anchor.model, anchor.flops, anchor.activation_bytes, anchor.num_kernels)
+        if not (math.isfinite(anchor.seconds) and anchor.seconds > 0):
+            raise RequestError(
+                f"cannot learn from {anchor.model!r} of {anchor.seconds!r} seconds: expected a positive time, leave it out"
+            )
+
+
+def _check_costs(model: str, flops: float, activation_bytes: float, num_kernels: int | None) -> None:
+    for name, value in (("FLOPs", flops), ("activation bytes", activation_bytes), ("kernels", num_kernels)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise RequestError(
+                f"cannot predict {model} with {value!r} {name}: expected a positive number, count them again"
+            )
+
+
+def _fit(anchors: Sequence[Anchor]) -> Predictor:
+    costs = [(anchor.flops, anchor.activation_bytes, anchor.num_kernels) for anchor in anchors]
+    kinds: tuple[Kind, ...] = ("sum", "power")
+    if all(anchor.num_kernels is not None for anchor in anchors):
+        kinds = ("sum", "kernels", "power")
+    log_seconds = np.log([anchor.seconds for anchor in anchors])
+    kind = min(kinds, key=lambda kind: _left_out_loss(kind, _terms(kind, costs), log_seconds))
+    terms = _terms(kind, costs)
+    coefficients = _solve(kind, terms, log_seconds, np.ones(len(anchors)))
+    fitted, rows = _evaluate(kind, terms, coefficients)
+    freedom = len(anchors) + PRIOR_ANCHORS - len(coefficients)
+    squares = float(((log_seconds - fitted) ** 2).sum()) + PRIOR_ANCHORS * PRIOR_SCATTER**2
+    scatter = math.sqrt(squares / freedom)
+    covariance = np.linalg.inv(rows.T @ rows + np.diag(_prior_weights(kind, len(coefficients))))
+    return Predictor(
+        kind=kind,
+        log_coefficients=tuple(float(value) for value in coefficients),
+        covariance=tuple(tuple(float(value) for value in row) for row in covariance),
+        scatter=scatter,
+        freedom=float(freedom),
+        num_anchors=len(anchors),
+    )
+
+
+def _terms(kind: Kind, costs: Sequence[tuple[float, float, int | None]]) -> Floats:
+    """What is multiplied by the coefficients, [n, 3]; of the power form the logarithms, which are added."""
+    flops, moved, kernels = (np.array([cost[at] or 1.0 for cost in costs], dtype=np.float64) for at in range(3))
+    ones = np.ones(len(costs))
+    if kind == "power":
+        return np.stack([ones, np.log(flops), np.log(moved)], axis=1)
+    return np.stack([kernels if kind == "kernels" else ones, flops, moved], axis=1)
+
+
+def _left_out_loss(kind: Kind, terms: Floats, log_seconds: Floats) -> float:
+    """Mean squared log error over anchors, each predicted from the others."""
+    num_anchors = len(log_seconds)
+    coefficients = _solve(kind, terms, log_seconds, 1 - np.eye(num_anchors))
+    predicted = [_evaluate(kind, terms[[at]], coefficients[at])[0][0] for at in range(num_anchors)]
+    return float(((log_seconds - predicted) ** 2).mean())
+
+
+def _solve(kind: Kind, terms: Floats, log_seconds: Floats, weights: Floats) -> Floats:
+    """Coefficients [..., 3] for weights [..., n]; logarithms of them, but for the exponents of the power form."""
+    if kind != "power":
+        shape = weights.shape
+        fit = fit_terms(np.broadcast_to(terms, (*shape, 3)), np.broadcast_to(log_seconds, shape), weights)
+        return fit.log_coefficients
+    prior = _prior_weights(kind, 3)
+    centre = np.array([0.0, 0.5, 0.5])
+    curvature = np.einsum("...n,ni,nj->...ij", weights, terms, terms) + np.diag(prior)
+    pull = np.einsum("...n,ni,n->...i", weights, terms, log_seconds) + prior * centre
+    return np.asarray(np.linalg.solve(curvature, pull[..., None])[..., 0])
+
+
+def _prior_weights(kind: Kind, num_coefficients: int) -> Floats:
+    """How firmly each coefficient is held before anything is seen, in units of the scatter of one anchor."""
+    if kind == "power":
+        return np.array([0.0, 1.0, 1.0]) * (PRIOR_SCATTER / EXPONENT_SCATTER) ** 2
+    return np.full(num_coefficients, (PRIOR_SCATTER / _LOOSE) ** 2)
+
+
+def _evaluate(kind: Kind, terms: Floats, coefficients: Floats) -> tuple[Floats, Floats]:
+    """Logarithms of the times [n], and how they move with each coefficient [n, 3]."""
+    if kind == "power":
+        return terms @ coefficients, terms
+    parts = terms * np.exp(coefficients)
+    total = parts.sum(axis=1)
+    return np.log(total), parts / total[:, None]

@@ -1,0 +1,72 @@
+"""Which models of a race can be dropped, on what evidence.
+
+In:  scores per item of all models still in the race, on the items of the rungs so far
+Out: for each model its chance of being among the best `top` in the end, and who is dropped at a stated risk
+Nothing here runs a model. All models answered the same items, so items are resampled for all at once (a paired bootstrap).
+
+A rung's scores are leave-one-out scores on fewer items than there will be in the end: models also differ in how much they gain
+from more items, which resampling cannot show. Deviations are therefore widened, by a factor that benchmarks/engine.py checks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from modelhound.analysis.ranking import resample_means
+
+__all__ = ["Verdict", "judge_rung", "rung_sizes"]
+
+_WIDENING = 1.5
+_LEAST_ITEMS = 100
+_LEAST_PER_GROUP = 5  # with fewer of a class, leave-one-out says little
+_GROWTH = 2
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a rung says of one model."""
+
+    model: str
+    score: float
+    chance: float
+    """Of being among the best `top` in the end."""
+    stays: bool
+
+
+def rung_sizes(num_items: int, num_groups: int) -> tuple[int, ...]:
+    """How many items have been used at the end of each rung; the last is all of them."""
+    size = max(_LEAST_ITEMS, _LEAST_PER_GROUP * num_groups)
+    sizes = []
+    while size * _GROWTH <= num_items:
+        sizes.append(size)
+        size *= _GROWTH
+    return (*sizes, num_items)
+
+
+def judge_rung(models: Sequence[str], item_scores: Floats, *, top: int, risk: float, seed: int) -> tuple[Verdict, ...]:
+    """One Verdict per model, for `item_scores` [models, items]. Never fewer than `top` stay."""
+    scores = item_scores.mean(axis=1)
+    if len(models) <= top:
+        return tuple(
+            Verdict(model=model, score=float(score), chance=1.0, stays=True)
+            for model, score in zip(models, scores, strict=True)
+        )
+    resampled = resample_means(item_scores, seed=seed)
+    widened = scores[:, None] + _WIDENING * (resampled - scores[:, None])
+    # the place of each model in each resample; equal scores count for both
+    threshold = np.sort(widened, axis=0)[-top]
+    chances = (widened >= threshold).mean(axis=1)
+    best = set(np.argsort(-scores, kind="stable")[:top].tolist())
+    return tuple(
+        Verdict(
+            model=model,
+            score=float(scores[place]),
+            chance=float(chances[place]),
+            stays=bool(chances[place] >= risk or place in best),
+        )
+        for place, model in enumerate(models)
+    )

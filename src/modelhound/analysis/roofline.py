@@ -1,0 +1,104 @@
+"""What holds a computation up: handing work over, moving bytes, or computing?
+
+In:  the time of one point, its FLOPs and bytes, the most this machine was seen to do of each, host and device times if known
+Out: the regime, the shares of both ceilings that were reached, and a sentence
+Nothing here measures a ceiling or knows what was computed.
+
+Time cannot be less than FLOPs / highest rate nor than bytes / highest bandwidth (Williams, Waterman and Patterson, "Roofline",
+CACM 2009); the bound that is nearer is the one that holds. Both are far away where the device waits: then the host, which hands
+over one kernel after the other, sets the time, and that is told from host and device times only. Without those a point that
+is far from both ceilings stays unexplained, because small kernels that leave most of a device idle look the same.
+"""
+
+import math
+from typing import Literal
+
+import msgspec
+
+from modelhound.analysis.wording import share_text
+from modelhound.errors import RequestError
+
+__all__ = ["Bound", "Ceilings", "Regime", "find_regime", "waiting_share"]
+
+Bound = Literal["launch", "memory", "compute", "unknown"]
+
+LAUNCH_WAIT = 0.2  # a device that waits this share of the time is held up by the host
+LAUNCH_HOST = 0.9  # so is one whose host is busy handing over this share of the time
+LEAST_SHARE = 0.1  # of a ceiling, below which it explains nothing
+
+
+class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
+    """The most this device was seen to do, in the precision that was used."""
+
+    flops_per_second: float
+    bytes_per_second: float
+
+
+class Regime(msgspec.Struct, frozen=True, kw_only=True):
+    """What one point is bound by. Shares are of the ceilings and of the time."""
+
+    bound: Bound
+    compute_share: float | None
+    memory_share: float | None
+    waiting_share: float | None
+    """Of the time the device waits; None where device time is not known."""
+    flops_per_byte: float | None
+    sentence: str
+
+
+def find_regime(
+    seconds: float,
+    *,
+    flops: float | None = None,
+    moved_bytes: float | None = None,
+    ceilings: Ceilings | None = None,
+    host_seconds: float | None = None,
+    device_seconds: float | None = None,
+) -> Regime:
+    """The regime of one point; whatever is not known may be left out, and the answer may then be unknown."""
+    _check(seconds, flops, moved_bytes, ceilings)
+    compute = flops / ceilings.flops_per_second / seconds if flops is not None and ceilings else None
+    memory = moved_bytes / ceilings.bytes_per_second / seconds if moved_bytes is not None and ceilings else None
+    waiting = waiting_share(seconds, device_seconds)
+    bound, sentence = _judge(compute, memory, waiting, None if host_seconds is None else host_seconds / seconds)
+    return Regime(
+        bound=bound,
+        compute_share=compute,
+        memory_share=memory,
+        waiting_share=waiting,
+        flops_per_byte=flops / moved_bytes if flops is not None and moved_bytes else None,
+        sentence=sentence,
+    )
+
+
+def waiting_share(seconds: float, device_seconds: float | None) -> float | None:
+    """The share of the time in which the device had nothing to do."""
+    return None if device_seconds is None else min(1.0, max(0.0, 1 - device_seconds / seconds))
+
+
+def _check(seconds: float, flops: float | None, moved_bytes: float | None, ceilings: Ceilings | None) -> None:
+    given = {"seconds": seconds}
+    if ceilings is not None:
+        given |= {"flops_per_second": ceilings.flops_per_second, "bytes_per_second": ceilings.bytes_per_second}
+    for name, value in given.items():
+        if not (math.isfinite(value) and value > 0):
+            raise RequestError(
+                f"cannot find a regime from {name} {value!r}: expected a positive number, measure it again"
+            )
+    for name, count in (("flops", flops), ("moved_bytes", moved_bytes)):
+        if count is not None and not (math.isfinite(count) and count >= 0):
+            raise RequestError(f"cannot find a regime from {name} {count!r}: expected a number from 0, or leave it out")
+
+
+def _judge(compute: float | None, memory: float | None, waiting: float | None, host: float | None) -> tuple[Bound, str]:
+    if waiting is not None and waiting >= LAUNCH_WAIT:
+        return "launch", f"launch-bound: {share_text(waiting)} of the time the device waits for the host"
+    if waiting is None and host is not None and host >= LAUNCH_HOST:
+        return "launch", f"launch-bound: for {share_text(min(host, 1))} of the time the host is handing work over"
+    if compute is None or memory is None:
+        return "unknown", "cannot be told: FLOPs, bytes and measured ceilings are needed"
+    if max(compute, memory) < LEAST_SHARE and waiting is None and host is None:
+        reached = f"reaches {share_text(compute)} of the compute ceiling and {share_text(memory)} of the memory ceiling"
+        return "unknown", f"cannot be told: {reached}, and without host and device times nobody knows what it waits for"
+    bound: Bound = "compute" if compute >= memory else "memory"
+    return bound, f"{bound}-bound: reaches {share_text(max(compute, memory))} of the {bound} ceiling"

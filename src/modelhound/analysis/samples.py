@@ -1,0 +1,69 @@
+"""From raw samples of one time to its median and how sure that is.
+
+In:  the samples in seconds, or a median with an interval somebody else computed
+Out: the median, an interval of it, and its relative error
+Nothing here knows what was timed.
+
+A median has an exact interval without any assumption on the samples: each sample lies below the true median with probability
+one half, so the number below follows a binomial, and two of the sorted samples bound the median.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special, stats
+
+from modelhound.errors import RequestError
+
+__all__ = ["check_seconds", "log_median_error", "median_interval", "median_of"]
+
+_LEAST_FOR_ORDER = 6  # samples from which two of them can bound the median with 95 %
+
+
+def median_of(seconds: Sequence[float]) -> float:
+    """The middle sample, which a few slow ones do not move."""
+    return float(np.median(np.asarray(seconds, dtype=np.float64)))
+
+
+def median_interval(seconds: Sequence[float], *, confidence: float = 0.95) -> tuple[float, float] | None:
+    """Two samples between which the true median lies; None where there are too few samples to say."""
+    ordered = sorted(seconds)
+    lower = int(stats.binom.ppf((1 - confidence) / 2, len(ordered), 0.5))
+    if lower < 1:
+        return None
+    return float(ordered[lower - 1]), float(ordered[len(ordered) - lower])
+
+
+def log_median_error(
+    seconds: Sequence[float], interval: tuple[float, float] | None = None, *, confidence: float = 0.95
+) -> float | None:
+    """Standard error of the logarithm of the median, which is its relative error; None from fewer than three samples.
+
+    An `interval` of the median, of the given confidence, is believed where there is one.
+    """
+    if interval is None and len(seconds) >= _LEAST_FOR_ORDER:
+        interval, confidence = median_interval(seconds), 0.95
+    if interval is not None:
+        return math.log(interval[1] / interval[0]) / (2 * float(special.ndtri((1 + confidence) / 2)))
+    if len(seconds) < 3:
+        return None
+    # For normal errors a median is sqrt(pi / 2) times as uncertain as a mean.
+    return math.sqrt(math.pi / 2 / len(seconds)) * float(np.std(np.log(np.asarray(seconds)), ddof=1))
+
+
+def check_seconds(where: str, seconds: Sequence[float], interval: tuple[float, float] | None) -> None:
+    """Refuse times that are not times."""
+    if not seconds or not all(math.isfinite(value) and value > 0 for value in seconds):
+        raise RequestError(
+            f"cannot use the times at {where}: expected one or more positive numbers of seconds, got {_shorten(seconds)}"
+        )
+    if interval is not None and not (0 < interval[0] <= interval[1] < math.inf):
+        raise RequestError(
+            f"cannot use the interval {interval!r} at {where}: expected 0 < low <= high, leave it out where it is not known"
+        )
+
+
+def _shorten(seconds: Sequence[float]) -> str:
+    wrong = [value for value in seconds if not (math.isfinite(value) and value > 0)]
+    return repr(wrong[:3]) if wrong else "none"

@@ -1,0 +1,322 @@
+"""Items read and decoded once for many models, and kept as 8-bit pixels.
+
+In:  a Dataset of images, the forms of input that all models want, a device, a budget of bytes
+Out: DecodedChunks, which give any of the models its inputs
+Nothing here knows a model. Models whose resize and crop are the same (a Variant) share pixels; what is left, to divide by 255
+and normalise, is done for each batch on the device. A user's own transform shares only the decoding.
+
+On a CPU the inputs are those of `load_batches` to the last bit. On a CUDA device JPEGs may be decoded by nvJPEG, which rounds
+in other places: see `decoders` for how far it may stray.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from modelhound.data.dataset import Dataset
+from modelhound.data.decoders import Choice, choose_decoder, find_decoders
+from modelhound.data.decoding import decode_on_device, decode_on_host
+from modelhound.data.loading import InputForm
+from modelhound.data.prepared import PreparedReader, Variant
+from modelhound.data.preprocessing import OwnTransform, Preprocessing
+from modelhound.data.source import UnreadableItemError
+from modelhound.data.tokenising import Tokenising
+from modelhound.errors import ModelError, RequestError
+from modelhound.meter import count_cores
+from modelhound.records import Progress, Watch, silent
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+__all__ = ["DecodedChunk", "decode", "decoded_chunks", "plan_chunks"]
+
+_TASK = "decoding items"
+_NUM_CHANNELS, _BYTES_PER_FLOAT = 3, 4
+_NUM_SAMPLES = 8  # files that decoders are measured on
+_MAX_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DecodedChunk:
+    """Some items, ready for any of the models they were decoded for."""
+
+    positions: Sequence[int]
+    """Where the items stand in the data set."""
+
+    device: str
+    """Where inputs are wanted; the pixels lie there too, or in memory of the host that is pinned."""
+
+    choice: Choice | None
+    """Which decoder was used and why; None where the data set does its own reading."""
+
+    pixels: "dict[Variant, Tensor]" = field(repr=False)
+    """uint8 [items, height, width, 3]"""
+
+    own: "dict[OwnTransform, Tensor]" = field(repr=False)
+    """What users' own transforms gave: float32 [items, channels, height, width]."""
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(each.nbytes for each in (*self.pixels.values(), *self.own.values()))
+
+    def inputs(
+        self, form: InputForm, start: int, stop: int, *, dtype: "torch.dtype | None" = None, channels_last: bool = False
+    ) -> "Tensor":
+        """Inputs [items, 3, height, width] on the device, of the chunk's items `start` to `stop`; float32 unless told."""
+        import torch
+
+        dtype = dtype or torch.float32
+        layout = torch.channels_last if channels_last else torch.contiguous_format
+        if isinstance(form, OwnTransform):
+            made = self._here(self.own[form][start:stop])
+            return made.to(dtype=dtype, memory_format=layout)
+        assert isinstance(form, Preprocessing)  # texts were refused when decoding began
+        pixels = self._here(self.pixels[Variant.of(form)][start:stop])
+        normalise = _normalise_exactly if pixels.device.type == "cpu" else _normalise_at_once
+        return normalise(pixels, form, dtype, layout)
+
+    def release(self) -> None:
+        """Let go of the memory now, whoever still holds the chunk."""
+        self.pixels.clear()
+        self.own.clear()
+
+    def _here(self, tensor: "Tensor") -> "Tensor":
+        import torch
+
+        if self.device == "cpu":
+            return tensor
+        # It was made on another stream; without this its memory might be given away while this one still reads it.
+        if tensor.is_cuda:
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
+        return tensor.to(self.device, non_blocking=True)
+
+
+def plan_chunks(dataset: Dataset, forms: Sequence[InputForm], budget_bytes: int) -> list[range]:
+    """All items in as few chunks of equal size as fit: one in `budget_bytes`, or several of which two do.
+
+    Two, since the next is decoded while one is used. What decoding itself needs, a few hundred full-size images, comes on top.
+    """
+    per_item = sum(_variant_bytes(form) for form in _distinct(forms))
+    num_items = len(dataset)
+    at_once = budget_bytes // max(1, per_item)
+    if at_once < num_items:
+        at_once //= 2
+    if at_once < 1:
+        raise RequestError(
+            f"cannot decode {dataset.name!r} within {budget_bytes} bytes: expected room for two items of {per_item} bytes, "
+            "give it more memory or search fewer models at a time"
+        )
+    num_chunks = max(1, -(-num_items // at_once))
+    edges = [num_items * number // num_chunks for number in range(num_chunks + 1)]
+    return [range(start, stop) for start, stop in pairwise(edges)]
+
+
+def decode(
+    dataset: Dataset,
+    positions: Sequence[int],
+    forms: Sequence[InputForm],
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    keep_on_host: bool = False,
+    choice: Choice | None = None,
+    watch: Watch = silent,
+) -> DecodedChunk:
+    """These items, decoded once for all `forms`.
+
+    With `keep_on_host`, pixels for a CUDA device stay in pinned memory and are copied batch by batch. `choice` is an earlier
+    choice of a decoder; without one, decoders are measured on a few of the items.
+    """
+    return _decode(dataset, positions, forms, device, threads, keep_on_host, choice, _tell(watch, 0, len(positions)))
+
+
+def decoded_chunks(
+    dataset: Dataset,
+    forms: Sequence[InputForm],
+    *,
+    device: str = "cpu",
+    budget_bytes: int,
+    threads: int | None = None,
+    keep_on_host: bool = False,
+    watch: Watch = silent,
+) -> Iterator[DecodedChunk]:
+    """All items, chunk by chunk: while one is used, the next is decoded. A chunk is valid until the next is asked for.
+
+    Threads end with the iterator, however it ends.
+    """
+    ranges = plan_chunks(dataset, forms, budget_bytes)
+    stopped = threading.Event()
+    pool = ThreadPoolExecutor(1, thread_name_prefix="decode ahead")
+
+    def start(chunk: range, choice: Choice | None) -> Future[DecodedChunk]:
+        tell = _tell(watch, chunk.start, len(dataset), stopped)
+        return pool.submit(_decode_aside, dataset, chunk, forms, device, threads, keep_on_host, choice, tell)
+
+    try:
+        upcoming = start(ranges[0], None)
+        for following in (*ranges[1:], None):
+            chunk = upcoming.result()
+            if following is not None:
+                upcoming = start(following, chunk.choice)
+            yield chunk
+            chunk.release()
+    finally:
+        stopped.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _StoppedError(Exception):
+    """Nobody waits for the result any more."""
+
+
+def _tell(watch: Watch, before: int, total: int, stopped: threading.Event | None = None) -> Callable[[int], None]:
+    """What decoding calls now and then, with the number of items done: it may tell somebody, and it may have to stop."""
+
+    def tell(done: int) -> None:
+        if stopped is not None and stopped.is_set():
+            raise _StoppedError
+        watch(Progress(task=_TASK, done=before + done, total=total))
+
+    return tell
+
+
+def _decode_aside(
+    dataset: Dataset,
+    positions: Sequence[int],
+    forms: Sequence[InputForm],
+    device: str,
+    threads: int | None,
+    keep_on_host: bool,
+    choice: Choice | None,
+    tell: Callable[[int], None],
+) -> DecodedChunk:
+    """In a thread of its own and so on a CUDA stream of its own, which is done when the chunk is handed over."""
+    if device == "cpu":
+        return _decode(dataset, positions, forms, device, threads, keep_on_host, choice, tell)
+    import torch
+
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
+        chunk = _decode(dataset, positions, forms, device, threads, keep_on_host, choice, tell)
+    stream.synchronize()
+    return chunk
+
+
+def _decode(
+    dataset: Dataset,
+    positions: Sequence[int],
+    forms: Sequence[InputForm],
+    device: str,
+    threads: int | None,
+    keep_on_host: bool,
+    choice: Choice | None,
+    tell: Callable[[int], None],
+) -> DecodedChunk:
+    wanted = _distinct(forms)
+    if dataset.modality != "image":
+        raise ModelError(
+            f"cannot feed it {dataset.modality}s: expected images, choose a model made for {dataset.modality}s"
+        )
+    variants = {Variant.of(form): form for form in wanted if isinstance(form, Preprocessing)}
+    transforms = [form for form in wanted if isinstance(form, OwnTransform)]
+    num_threads = threads or min(_MAX_THREADS, count_cores())
+    # Users' transforms take PIL images, and prepared items are no files: both are the host's business.
+    as_images = bool(transforms) or isinstance(dataset.reader, PreparedReader)
+    choice = choice or _choose(dataset, positions, "cpu" if as_images else device, num_threads)
+    tell(0)
+    if device == "cpu" or as_images or choice is None:
+        pixels, own = decode_on_host(
+            dataset,
+            positions,
+            variants,
+            transforms,
+            choice.decoder if choice else None,
+            num_threads,
+            tell,
+            pin=device != "cpu",
+        )
+        if device != "cpu" and not keep_on_host:
+            pixels = {variant: each.to(device, non_blocking=True) for variant, each in pixels.items()}
+            own = {form: each.to(device, non_blocking=True) for form, each in own.items()}
+    else:
+        own = {}
+        pixels = decode_on_device(
+            dataset, positions, list(variants), choice.decoder, device, num_threads, tell, keep_on_host=keep_on_host
+        )
+    return DecodedChunk(positions=positions, device=device, choice=choice, pixels=pixels, own=own)
+
+
+def _distinct(forms: Sequence[InputForm]) -> "list[Preprocessing | OwnTransform]":
+    """One form for each set of pixels that must be kept."""
+    found: dict[Variant | OwnTransform, Preprocessing | OwnTransform] = {}
+    for form in forms:
+        if isinstance(form, Tokenising):
+            raise ModelError("cannot feed it images: expected texts, choose a model made for images")
+        found.setdefault(form if isinstance(form, OwnTransform) else Variant.of(form), form)
+    return list(found.values())
+
+
+def _variant_bytes(form: "Preprocessing | OwnTransform") -> int:
+    if isinstance(form, Preprocessing):
+        return Variant.of(form).item_bytes
+    return form.input_size[0] * form.input_size[1] * _NUM_CHANNELS * _BYTES_PER_FLOAT
+
+
+def _choose(dataset: Dataset, positions: Sequence[int], device: str, threads: int) -> Choice | None:
+    """None where the reader does not give files away."""
+    read_bytes = getattr(dataset.reader, "read_bytes", None)
+    if read_bytes is None or not positions:
+        return None
+    if len(find_decoders(device)) == 1:
+        return Choice(decoder=find_decoders(device)[0], files_per_second={})
+    files = []
+    for position in positions[:: max(1, len(positions) // _NUM_SAMPLES)]:
+        try:
+            files.append(read_bytes(position))
+        except UnreadableItemError:
+            continue  # named when its turn comes
+    return choose_decoder(files, device=device, threads=threads)
+
+
+def _normalise_exactly(
+    pixels: "Tensor", form: Preprocessing, dtype: "torch.dtype", layout: "torch.memory_format"
+) -> "Tensor":
+    """The arithmetic of timm's transform in its order; image by image, which stays in the CPU's cache."""
+    import torch
+
+    mean, std = torch.tensor(form.mean), torch.tensor(form.std)
+    height, width = form.input_size
+    images = torch.empty((len(pixels), _NUM_CHANNELS, height, width), dtype=dtype, memory_format=layout)
+    if layout == torch.channels_last:  # as the pixels lie: a row is one long vector
+        places, parts = images.permute(0, 2, 3, 1).view(len(pixels), height, -1), pixels.view(len(pixels), height, -1)
+        mean, std = mean.repeat(width), std.repeat(width)
+    else:
+        places, parts = images, pixels.permute(0, 3, 1, 2)
+        mean, std = mean.view(-1, 1, 1), std.view(-1, 1, 1)
+    for place, part in zip(places, parts, strict=True):
+        made = place if dtype == torch.float32 else torch.empty_like(place, dtype=torch.float32)
+        made.copy_(part.contiguous()).div_(255).sub_(mean).div_(std)
+        if made is not place:
+            place.copy_(made)
+    return images
+
+
+def _normalise_at_once(
+    pixels: "Tensor", form: Preprocessing, dtype: "torch.dtype", layout: "torch.memory_format"
+) -> "Tensor":
+    """(x / 255 - mean) / std as one multiplication and addition in fp32, rounded once to `dtype`."""
+    import torch
+
+    mean, std = (torch.tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in (form.mean, form.std))
+    scale, shift = ((1 / (255 * std)).float().to(pixels.device), (-mean / std).float().to(pixels.device))
+    images = torch.empty(
+        (len(pixels), _NUM_CHANNELS, *form.input_size), dtype=dtype, device=pixels.device, memory_format=layout
+    )
+    return torch.addcmul(shift, pixels.permute(0, 3, 1, 2), scale, out=images)

@@ -1,0 +1,115 @@
+"""Run a network over a data set: the plain path, which every faster one must equal.
+
+In:  a network, a data set, a device
+Out: one feature vector per item, or one per item and layer, in the data set's order
+Nothing here knows what the features are for. One model at a time, in fp32, every item read and decoded again for every
+model: slow and obviously right.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from modelhound.data import Dataset, InputForm, Tokenising, load_batches
+from modelhound.errors import ModelError
+from modelhound.meter import Meter
+from modelhound.models import Network
+from modelhound.records import Progress, Watch, silent
+from modelhound.scores import FeatureSet
+
+__all__ = ["Extracted", "arrange", "extract_features", "suitable_batch"]
+
+_CPU_BATCH_PIXELS = 1 << 20  # as fast as larger batches in half the memory: benchmarks/results/allocator_*
+_CPU_BATCH_TOKENS = 1 << 13
+_CUDA_BATCH = 128
+_MAX_CPU_BATCH = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extracted:
+    """What a network sees in a data set."""
+
+    layers: tuple[FeatureSet, ...]
+    """One for each layer that was asked for, the last layer last; mostly there is just one."""
+
+    num_truncated: int
+    """How many texts were longer than the network takes."""
+
+
+def arrange(network: Network, device: str) -> None:
+    """Put the network onto the device, its convolutions' weights in the order in memory that suits them best."""
+    network.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def suitable_batch(form: InputForm, device: str) -> int:
+    """A batch size that keeps the device busy without wasting memory; the features do not depend on it."""
+    if device != "cpu":
+        return _CUDA_BATCH
+    if isinstance(form, Tokenising):
+        return max(1, min(_MAX_CPU_BATCH, _CPU_BATCH_TOKENS // form.max_tokens))
+    height, width = form.input_size
+    return max(1, min(_MAX_CPU_BATCH, _CPU_BATCH_PIXELS // (height * width)))
+
+
+def extract_features(
+    network: Network,
+    dataset: Dataset,
+    *,
+    device: str,
+    batch: int,
+    workers: int | None,
+    meter: Meter,
+    classify: bool = False,
+    watch: Watch = silent,
+) -> Extracted:
+    """Features of every item, on `device`; the network must be there already.
+
+    With `classify`, also what the network's own classifier makes of them, where it has one.
+    """
+    rows: list[torch.Tensor] = []
+    targets: list[torch.Tensor] = []
+    opinions: list[torch.Tensor] = []
+    done = num_truncated = 0
+    batches = load_batches(dataset, network.preprocessing, batch=batch, workers=workers, device=device)
+    # cuDNN would round the inputs of convolutions to ten bits (TF32) unless told not to
+    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for some in meter.waiting("wait for data", batches):
+            with meter.phase("data to device"):
+                inputs = some.inputs_on(device)
+                if isinstance(inputs, torch.Tensor):
+                    inputs = inputs.to(memory_format=torch.channels_last)
+            with meter.phase("forward"):
+                features = network.extract(inputs).float()
+                _check_finite(features)
+                if classify and network.classify is not None:
+                    opinions.append(network.classify(features).softmax(1))
+            rows.append(features)
+            targets.append(some.targets)
+            done += len(some)
+            num_truncated += some.num_truncated
+            watch(Progress(task="extracting features", done=done, total=len(dataset)))
+    features = torch.cat(rows)
+    by_layer = (features,) if features.ndim == 2 else tuple(layer.contiguous() for layer in features.unbind(1))
+    known = torch.cat(targets).to(features.device)
+    return Extracted(
+        layers=tuple(
+            FeatureSet(
+                features=layer,
+                targets=known,
+                task=dataset.task,
+                num_classes=len(dataset.class_names),
+                source_probabilities=torch.cat(opinions) if opinions else None,
+            )
+            for layer in by_layer
+        ),
+        num_truncated=num_truncated,
+    )
+
+
+def _check_finite(features: torch.Tensor) -> None:
+    bad_items = int((~torch.isfinite(features).flatten(1).all(dim=1)).sum())
+    if bad_items:
+        raise ModelError(
+            f"cannot use its features: {bad_items} of the {len(features)} items of a batch give NaN or infinite values; "
+            "the weights are damaged or the model needs other preprocessing"
+        )

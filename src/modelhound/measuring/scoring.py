@@ -1,0 +1,118 @@
+"""From the features of one model to its record.
+
+In:  features, one set per layer asked for
+Out: a ModelMeasured: scores of the layer that is best, raw seconds, and notes a person should read
+Nothing here knows how features were made.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from modelhound.data import Dataset, InputForm, Preprocessing
+from modelhound.data.sources.prepared import PreparedReader
+from modelhound.errors import HoundError, RequestError
+from modelhound.models import ModelRef
+from modelhound.records import Failure, ModelDropped, ModelMeasured, PhaseSamples, Watch, pack_items, silent
+from modelhound.scores import FeatureSet, Scores, score
+from modelhound.settings import ACCURACY_SCORERS, SearchSettings
+
+__all__ = ["Job", "Seen", "decisive_scorer", "explain_error", "make_record", "score_best_layer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to measure, and whom to tell."""
+
+    models: Mapping[ModelRef, str]
+    """Each with its stamp."""
+    dataset: Dataset
+    settings: SearchSettings
+    scorers: tuple[str, ...]
+    device: str
+    tell: Callable[[ModelMeasured | ModelDropped | Failure], None]
+    """Called with every record as soon as it is there."""
+    watch: Watch = silent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is known of a model when its features are there."""
+
+    model: ModelRef
+    stamp: str
+    form: InputForm
+    num_parameters: int
+    layers: Sequence[FeatureSet]
+    num_truncated: int
+
+
+def decisive_scorer(scorers: Sequence[str]) -> str:
+    """The scorer a ranking rests on: one that judges every item, so that items can be resampled."""
+    for scorer in ACCURACY_SCORERS:
+        if scorer in scorers:
+            return scorer
+    raise RequestError(
+        f"cannot rank by {', '.join(scorers)} alone: expected at least one of {', '.join(ACCURACY_SCORERS)}, "
+        "which judge item by item and so can say how sure a ranking is; add one to --scorers"
+    )
+
+
+def score_best_layer(
+    layers: Sequence[FeatureSet],
+    scorers: Sequence[str],
+    *,
+    seed: int,
+    timed: Callable[[str], AbstractContextManager[None]],
+) -> tuple[Scores, int]:
+    """The scores of the layer that the decisive scorer likes best, and its place."""
+    decisive = decisive_scorer(scorers)
+    by_layer = [score(layer, scorers, seed=seed, timed=timed) for layer in layers]
+    best = max(range(len(by_layer)), key=lambda place: by_layer[place].values[decisive].value)
+    return by_layer[best], best
+
+
+def make_record(
+    seen: Seen,
+    dataset: Dataset,
+    scores: Scores,
+    layer: int,
+    *,
+    phases: tuple[PhaseSamples, ...],
+    wall_seconds: float,
+    peak_memory_bytes: int,
+) -> ModelMeasured:
+    return ModelMeasured(
+        model=str(seen.model),
+        stamp=seen.stamp,
+        num_parameters=seen.num_parameters,
+        num_features=seen.layers[layer].features.shape[1],
+        num_items=len(dataset),
+        scores={name: each.value for name, each in scores.values.items()},
+        item_scores={
+            name: pack_items(each.item_scores) for name, each in scores.values.items() if each.item_scores is not None
+        },
+        phases=phases,
+        wall_seconds=wall_seconds,
+        peak_memory_bytes=peak_memory_bytes,
+        notes=tuple(_notes(seen, dataset, scores, layer)),
+    )
+
+
+def _notes(seen: Seen, dataset: Dataset, scores: Scores, layer: int) -> list[str]:
+    notes = [f"{scorer} is missing: {reason}" for scorer, reason in scores.missing.items()]
+    if len(seen.layers) > 1:
+        notes.append(f"layer {layer + 1} of {len(seen.layers)} scores best")
+    reader, form = dataset.reader, seen.form
+    if isinstance(reader, PreparedReader) and isinstance(form, Preprocessing) and not reader.holds(form):
+        notes.append("its way to resize is not among those prepared, so that images were resized twice")
+    if seen.num_truncated:
+        limit = getattr(form, "max_tokens", None)
+        notes.append(f"{seen.num_truncated} of {len(dataset)} texts were cut to {limit} tokens")
+    return notes
+
+
+def explain_error(error: Exception) -> str:
+    """An error as one line: our own speak for themselves, others are named."""
+    text = " ".join(str(error).split()) or "no message"
+    return text if isinstance(error, HoundError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,34 @@
+"""Decide, before anything runs, in which order to run many models, what they share and what that will cost.
+
+    chain        what is planned, and the Plan: plain data
+    tree         chains -> shared prefixes
+    fitting      shared prefixes -> an order and places for outputs that fit into memory
+    planning     all of it -> the plan with the fewest expected seconds
+    memory       a plan -> bytes at its fullest moment
+    forecast     a plan -> seconds by phase, work with and without sharing
+    explanation  a plan -> a tree to draw
+
+Nothing in this room imports torch, opens a file or reads a clock.
+"""
+
+from modelhound.plan.chain import Chain, Costs, Keep, Plan, Segment, Step
+from modelhound.plan.explanation import ExplainedNode, explain_plan
+from modelhound.plan.forecast import Forecast, forecast_plan
+from modelhound.plan.memory import peak_bytes
+from modelhound.plan.planning import make_plan, replan
+
+__all__ = [
+    "Chain",
+    "Costs",
+    "ExplainedNode",
+    "Forecast",
+    "Keep",
+    "Plan",
+    "Segment",
+    "Step",
+    "explain_plan",
+    "forecast_plan",
+    "make_plan",
+    "peak_bytes",
+    "replan",
+]

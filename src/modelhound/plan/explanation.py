@@ -1,0 +1,79 @@
+"""Show a plan as a tree that a person can read.
+
+In:  a Plan
+Out: nested nodes of plain data, which a command or a page draws
+Nothing here draws, and nothing here was measured: seconds are predicted.
+"""
+
+from dataclasses import dataclass
+
+from modelhound.plan.chain import Keep, Plan
+from modelhound.plan.forecast import run_seconds_per_item
+
+__all__ = ["ExplainedNode", "explain_plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedNode:
+    """One step of the plan, or one input, and everything that is run on its output."""
+
+    label: str
+    finishes: tuple[str, ...]
+    """Models that end here; those of `children` come on top."""
+    num_models: int
+    """Models here and below: how many share this work."""
+    keep: Keep
+    flops: float
+    """Of this step alone, for all items."""
+    weight_bytes: int
+    output_bytes: int
+    """For all items; of an input: its decoded data."""
+    seconds: float
+    """On the device, or decoding, this step alone."""
+    children: "tuple[ExplainedNode, ...]"
+
+
+def explain_plan(plan: Plan) -> tuple[ExplainedNode, ...]:
+    """One tree for each input, in the order of running."""
+    below: dict[int | str, list[ExplainedNode]] = {}
+    depths: list[int] = []  # segments from the data up to and with each step
+    for step in plan.steps:
+        depths.append(len(step.segments) + (0 if step.source is None else depths[step.source]))
+    for index in range(len(plan.steps) - 1, -1, -1):  # children come after their source
+        source = plan.steps[index].source
+        children = tuple(reversed(below.pop(index, [])))
+        node = _explain_step(plan, index, last_segment=depths[index], children=children)
+        below.setdefault(plan.steps[index].input if source is None else source, []).append(node)
+    input_bytes = {chain.input: chain.input_bytes_per_item for chain in plan.chains}
+    inputs = dict.fromkeys(step.input for step in plan.steps)
+    return tuple(
+        ExplainedNode(
+            label=f"data {name}",
+            finishes=(),
+            num_models=sum(node.num_models for node in below[name]),
+            keep="memory",
+            flops=0.0,
+            weight_bytes=0,
+            output_bytes=plan.num_items * input_bytes[name],
+            seconds=plan.num_items * plan.costs.decode_seconds_per_item,
+            children=tuple(reversed(below[name])),
+        )
+        for name in inputs
+    )
+
+
+def _explain_step(plan: Plan, index: int, *, last_segment: int, children: tuple[ExplainedNode, ...]) -> ExplainedNode:
+    step = plan.steps[index]
+    count = len(step.segments)
+    launches = plan.num_chunks * -(-plan.chunk_items // plan.batch_items)
+    return ExplainedNode(
+        label=f"segment {last_segment}" if count == 1 else f"segments {last_segment - count + 1} to {last_segment}",
+        finishes=step.finishes,
+        num_models=len(step.finishes) + sum(child.num_models for child in children),
+        keep=step.keep,
+        flops=plan.num_items * sum(segment.flops_per_item for segment in step.segments),
+        weight_bytes=sum({each.fingerprint: each.weight_bytes for each in step.segments}.values()),
+        output_bytes=plan.num_items * step.segments[-1].output_bytes_per_item,
+        seconds=plan.num_items * run_seconds_per_item(step.segments, plan.costs) + launches * plan.costs.launch_seconds,
+        children=children,
+    )

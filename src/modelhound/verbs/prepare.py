@@ -1,0 +1,155 @@
+"""`prepare`: decode a data set once, so that every later search only has to copy.
+
+In:  PrepareSettings
+Out: a PrepareResult, and a folder that is a data set by itself: `hound search OUT`
+One variant is written for every distinct resize and crop among the models asked for; these models then see the very pixels
+that they would see of the original images.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from modelhound.compat import import_timm, wait_asleep
+from modelhound.data import Dataset, Preprocessing, modality_of, open_dataset
+from modelhound.data.dataset import glance
+from modelhound.data.prepared import Manifest, Variant
+from modelhound.data.preparing import check_folder, find_finished, prepare_items
+from modelhound.errors import RequestError
+from modelhound.models import ModelRef, find_models, source_of
+from modelhound.records import ItemSkipped, Progress, Watch, silent, to_plain
+from modelhound.settings import PrepareSettings
+
+__all__ = ["PrepareResult", "VariantMade", "prepare", "run_prepare"]
+
+_DEFAULT_SIZE = 224
+
+
+class VariantMade(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to resize and crop, and whom it serves."""
+
+    name: str
+    input_size: tuple[int, int]
+    num_bytes: int
+    models: tuple[str, ...]
+    """Those of the models asked for that it is exact for."""
+
+
+class PrepareResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies in the folder now."""
+
+    out: Path
+    data: str
+    num_items: int
+    num_classes: int
+    num_bytes: int
+    variants: tuple[VariantMade, ...]
+    skipped: tuple[ItemSkipped, ...]
+    was_finished: bool
+    """Whether an earlier start had done it all."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `hound prepare --json` prints."""
+        document: dict[str, Any] = to_plain(self)
+        document["skipped"] = [{"item": each.item, "reason": each.reason} for each in self.skipped]
+        return document
+
+
+def prepare(
+    data: str, out: str | Path, *, models: str | Sequence[str] = (), watch: Watch = silent, **options: Any
+) -> PrepareResult:
+    """Decode `data` once into the folder `out`; `options` are those of `hound prepare`, the fields of PrepareSettings."""
+    try:
+        asked = (models,) if isinstance(models, str) else tuple(models)
+        settings = PrepareSettings(str(data), Path(out), models=asked, **options)
+    except TypeError as error:  # an option that does not exist
+        raise RequestError(
+            f"cannot prepare: {str(error).partition(' ')[2]}, see help(modelhound.PrepareSettings)"
+        ) from None
+    return run_prepare(settings, watch=watch)
+
+
+def run_prepare(settings: PrepareSettings, *, watch: Watch = silent) -> PrepareResult:
+    """Do what `settings` ask for."""
+    wait_asleep()  # before anything below loads torch
+    check_folder(settings.out)
+    served = _find_variants(settings, watch)
+    request: dict[str, Any] = {
+        "columns": settings.roles(),
+        "task": settings.asked_task(),
+        "split": settings.split,
+        "limit": settings.limit,
+        "seed": settings.seed,
+    }
+    seen = glance(settings.data, **request)
+    finished = find_finished(settings.out, seen, tuple(served))
+    if finished is not None:
+        return _result(settings.out, finished, served, was_finished=True)
+    dataset = open_dataset(settings.data, **request, watch=watch)
+    _check_images(dataset)
+    manifest = prepare_items(dataset, settings.out, tuple(served), glance=seen, watch=watch)
+    return _result(settings.out, manifest, served, was_finished=False)
+
+
+def _find_variants(settings: PrepareSettings, watch: Watch) -> dict[Variant, list[str]]:
+    """Every distinct variant, with the models it is for."""
+    if not settings.models:
+        return {Variant.square(settings.size or _DEFAULT_SIZE): []}
+    models = find_models(settings.models, watch=watch)
+    watch(Progress(task="loading libraries", done=0, total=1))
+    import_timm()
+    watch(Progress(task="loading libraries", done=1, total=1))
+    served: dict[Variant, list[str]] = {}
+    for done, model in enumerate(models):
+        watch(Progress(task="models", done=done, total=len(models), detail=str(model)))
+        served.setdefault(Variant.of(_preprocessing_of(model)), []).append(str(model))
+    watch(Progress(task="models", done=len(models), total=len(models)))
+    return served
+
+
+def _preprocessing_of(model: ModelRef) -> Preprocessing:
+    """How the model wants its images. Its weights are not needed for that, so nothing is fetched."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):  # random weights shall not change anybody's random numbers
+        form = source_of(model).build(model.name, None).preprocessing
+    if not isinstance(form, Preprocessing):
+        what = "it reads texts" if modality_of(form) == "text" else "it brings a transform of its own"
+        raise RequestError(
+            f"cannot prepare for {model}: expected a model that says how images are to be resized and cropped, but {what}; "
+            "leave it out"
+        )
+    return form
+
+
+def _check_images(dataset: Dataset) -> None:
+    if dataset.modality != "image":
+        raise RequestError(
+            f"cannot prepare {dataset.name!r}: expected images, but these are texts, which need no preparing; "
+            "give them to `hound search` as they are"
+        )
+
+
+def _result(out: Path, manifest: Manifest, served: dict[Variant, list[str]], *, was_finished: bool) -> PrepareResult:
+    num_items = len(manifest.item_names)
+    made = tuple(
+        VariantMade(
+            name=stored.variant.name,
+            input_size=stored.variant.input_size,
+            num_bytes=num_items * stored.variant.item_bytes,
+            models=tuple(served.get(stored.variant, ())),
+        )
+        for stored in manifest.variants
+    )
+    return PrepareResult(
+        out=out,
+        data=manifest.data,
+        num_items=num_items,
+        num_classes=len(manifest.class_names),
+        num_bytes=sum(variant.num_bytes for variant in made),
+        variants=made,
+        skipped=manifest.skipped,
+        was_finished=was_finished,
+    )

@@ -1,0 +1,256 @@
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from modelhound.data import Dataset, OwnTransform, Preprocessing, Tokenising, load_batches, open_dataset
+from modelhound.data.decoded import DecodedChunk, _normalise_at_once, decode, decoded_chunks, plan_chunks
+from modelhound.data.prepared import Variant
+from modelhound.data.preparing import prepare_items
+from modelhound.errors import DataError, ModelError, RequestError
+from modelhound.records import Progress, silent
+
+NUM_ITEMS = 50
+
+
+def preprocessing(size: int = 24, mean: float = 0.5) -> Preprocessing:
+    return Preprocessing(
+        input_size=(size, size),
+        interpolation="bicubic",
+        crop_fraction=0.9,
+        crop_mode="center",
+        mean=(mean, 0.4, 0.3),
+        std=(0.2, 0.3, 0.4),
+    )
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Dataset:
+    generator = np.random.default_rng(0)
+    for number in range(NUM_ITEMS):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(path)
+    return open_dataset(str(tmp_path / "photos"))
+
+
+def decoding_threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("decode")]
+
+
+@dataclass(frozen=True)
+class CountingReader:
+    """Counts how often each item is read."""
+
+    inner: Any
+    counts: dict[int, int]
+
+    def read_bytes(self, position: int) -> bytes:
+        self.counts[position] = self.counts.get(position, 0) + 1
+        data: bytes = self.inner.read_bytes(position)
+        return data
+
+
+def test_one_chunk_holds_everything_if_it_fits(photos: Dataset) -> None:
+    forms = [preprocessing(24), preprocessing(32)]
+    needed = NUM_ITEMS * 3 * (24 * 24 + 32 * 32)
+    assert plan_chunks(photos, forms, needed) == [range(NUM_ITEMS)]
+    assert plan_chunks(photos, forms, needed - 1) == [range(0, 16), range(16, 33), range(33, 50)]
+
+
+def test_two_chunks_at_a_time_stay_within_the_budget(photos: Dataset) -> None:
+    form = preprocessing()
+    per_item = 24 * 24 * 3
+    for budget in (2 * per_item, 7 * per_item, 31 * per_item):
+        chunks = plan_chunks(photos, [form], budget)
+        assert [position for chunk in chunks for position in chunk] == list(range(NUM_ITEMS))
+        assert 2 * max(map(len, chunks)) * per_item <= budget
+        assert max(map(len, chunks)) - min(map(len, chunks)) <= 1
+
+
+def test_a_shared_variant_counts_once_and_an_own_transform_as_floats(photos: Dataset) -> None:
+    own = OwnTransform(transform=torch.Tensor, input_size=(10, 20))
+    needed = NUM_ITEMS * (24 * 24 * 3 + 10 * 20 * 3 * 4)
+    assert len(plan_chunks(photos, [preprocessing(), preprocessing(mean=0.1), own], needed)) == 1
+    assert len(plan_chunks(photos, [preprocessing(), preprocessing(mean=0.1), own], needed - 1)) > 1
+
+
+def test_a_budget_for_less_than_two_items_is_refused(photos: Dataset) -> None:
+    with pytest.raises(RequestError, match=r"within 3000 bytes: expected room for two items of 1728 bytes"):
+        plan_chunks(photos, [preprocessing()], 3000)
+
+
+def test_a_chunk_takes_the_bytes_that_were_planned(photos: Dataset) -> None:
+    forms = [preprocessing(24), preprocessing(24, mean=0.1), preprocessing(32)]
+    chunk = decode(photos, range(20), forms)
+    assert len(chunk) == 20
+    assert chunk.num_bytes == 20 * 3 * (24 * 24 + 32 * 32)
+    assert all(each.dtype == torch.uint8 and each.shape[-1] == 3 for each in chunk.pixels.values())
+
+
+def test_every_item_is_read_once_however_many_models_there_are(photos: Dataset) -> None:
+    counts: dict[int, int] = {}
+    counted = replace(photos, reader=CountingReader(photos.reader, counts))
+    first = decode(counted, range(10), [preprocessing()])
+    counts.clear()
+    decode(counted, range(NUM_ITEMS), [preprocessing(size) for size in range(8, 40, 4)], choice=first.choice)
+    assert counts == dict.fromkeys(range(NUM_ITEMS), 1)
+
+
+def test_the_choice_of_a_decoder_comes_with_its_reasons(photos: Dataset) -> None:
+    choice = decode(photos, range(NUM_ITEMS), [preprocessing()]).choice
+    assert choice is not None
+    assert all(rate > 0 for rate in choice.files_per_second.values())
+
+
+def test_prepared_items_are_copied_and_not_decoded(photos: Dataset, tmp_path: Path) -> None:
+    forms = [preprocessing(24), preprocessing(32)]
+    folder = tmp_path / "prepared"
+    prepare_items(photos, folder, [Variant.of(form) for form in forms], glance="", watch=silent)
+    prepared = open_dataset(str(folder))
+    chunk = decode(prepared, range(NUM_ITEMS), [*forms, preprocessing(20)])
+    original = decode(photos, range(NUM_ITEMS), forms)
+    for form in forms:
+        assert torch.equal(chunk.pixels[Variant.of(form)], original.pixels[Variant.of(form)])
+    expected = [batch.inputs for batch in load_batches(prepared, preprocessing(20), batch=50, workers=0)]
+    assert torch.equal(chunk.inputs(preprocessing(20), 0, 50), expected[0])  # type: ignore[arg-type]
+
+
+def test_a_broken_prepared_folder_is_a_data_error(photos: Dataset, tmp_path: Path) -> None:
+    prepare_items(photos, tmp_path / "prepared", [Variant.of(preprocessing())], glance="", watch=silent)
+    prepared = open_dataset(str(tmp_path / "prepared"))
+    next((tmp_path / "prepared").glob("*/shard-*.bin")).write_bytes(b"")
+    with pytest.raises(DataError, match="expected whole prepared items"):
+        decode(prepared, range(NUM_ITEMS), [preprocessing()])
+
+
+def test_an_item_that_vanishes_is_named(photos: Dataset) -> None:
+    Path(photos.name, photos.item_names[33]).unlink()
+    with pytest.raises(DataError, match="no such file") as caught:
+        decode(photos, range(NUM_ITEMS), [preprocessing()])
+    assert repr(photos.item_names[33]) in str(caught.value)
+    assert not decoding_threads()
+
+
+def test_a_transform_that_fails_is_a_data_error_with_the_items_name(photos: Dataset) -> None:
+    def fail(image: Image.Image) -> torch.Tensor:
+        raise ZeroDivisionError("by zero")
+
+    with pytest.raises(DataError, match=r"cannot prepare .*jpg': expected an image, but ZeroDivisionError: by zero"):
+        decode(photos, range(NUM_ITEMS), [OwnTransform(transform=fail, input_size=(4, 4))])
+
+
+def test_models_and_data_of_different_kinds_are_refused(photos: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot feed it images: expected texts"):
+        decode(photos, range(3), [Tokenising(folder="", max_tokens=3, fingerprint="")])
+    (tmp_path / "texts.csv").write_text("text,label\none,a\ntwo,b\nthree,a\nfour,b\n")
+    with pytest.raises(ModelError, match="cannot feed it texts: expected images"):
+        decode(open_dataset(str(tmp_path / "texts.csv")), range(3), [preprocessing()])
+
+
+def test_progress_is_told_over_all_chunks(photos: Dataset) -> None:
+    seen: list[Progress] = []
+    for _ in decoded_chunks(photos, [preprocessing()], budget_bytes=40 * 24 * 24 * 3, watch=seen.append):
+        pass
+    assert [each.done for each in seen] == sorted(each.done for each in seen)
+    assert {each.total for each in seen} == {NUM_ITEMS}
+    assert (seen[0].done, seen[-1].done) == (0, NUM_ITEMS)
+
+
+def test_the_next_chunk_is_decoded_while_one_is_used(photos: Dataset) -> None:
+    decoded = threading.Event()
+
+    def watch(progress: Progress) -> None:
+        if progress.done == 20:
+            decoded.set()
+
+    chunks = decoded_chunks(photos, [preprocessing()], budget_bytes=20 * 24 * 24 * 3, watch=watch)
+    assert next(chunks).positions == range(0, 10)
+    assert decoded.wait(timeout=60)
+    chunks.close()  # type: ignore[attr-defined]
+
+
+def test_a_chunk_lets_go_of_its_memory_when_the_next_is_asked_for(photos: Dataset) -> None:
+    held: list[DecodedChunk] = []
+    for chunk in decoded_chunks(photos, [preprocessing()], budget_bytes=20 * 24 * 24 * 3):
+        assert all(each.num_bytes == 0 for each in held)
+        assert chunk.num_bytes > 0
+        held.append(chunk)
+    assert len(held) == 5
+
+
+def test_threads_end_when_the_caller_stops_early(photos: Dataset) -> None:
+    for _ in decoded_chunks(photos, [preprocessing()], budget_bytes=4 * 24 * 24 * 3):
+        break
+    gc.collect()
+    assert not decoding_threads()
+
+
+def test_threads_end_when_the_caller_fails(photos: Dataset) -> None:
+    def use() -> None:
+        for _ in decoded_chunks(photos, [preprocessing()], budget_bytes=4 * 24 * 24 * 3):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use()
+    gc.collect()
+    assert not decoding_threads()
+
+
+def test_an_error_in_a_later_chunk_comes_when_that_chunk_is_asked_for(photos: Dataset) -> None:
+    Path(photos.name, photos.item_names[15]).write_bytes(b"")
+    chunks = decoded_chunks(photos, [preprocessing()], budget_bytes=20 * 24 * 24 * 3)
+    assert next(chunks).positions == range(0, 10)
+    with pytest.raises(DataError, match="empty"):
+        next(chunks)
+    assert not decoding_threads()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are not the same there")
+def test_ctrl_c_ends_the_process_at_once(photos: Dataset) -> None:
+    script = f"""
+import sys, time
+from modelhound.data import Preprocessing, open_dataset
+from modelhound.data.decoded import decoded_chunks
+form = Preprocessing(input_size=(8, 8), interpolation="bicubic", crop_fraction=1.0, crop_mode="center",
+                     mean=(0, 0, 0), std=(1, 1, 1))
+def slowly(progress):
+    if progress.done > 2:
+        time.sleep(0.2)
+try:
+    for chunk in decoded_chunks(open_dataset({photos.name!r}), [form], budget_bytes=4 * 192, watch=slowly):
+        print("first", flush=True)
+        time.sleep(600)
+except KeyboardInterrupt:
+    print("ended", flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={**os.environ})
+    assert process.stdout is not None
+    assert process.stdout.readline() == "first\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == "ended\n"
+    assert process.returncode == 0
+
+
+def test_normalising_at_once_is_normalising_step_by_step_but_for_rounding() -> None:
+    pixels = torch.arange(256, dtype=torch.uint8)[:, None, None, None].expand(256, 24, 24, 3)
+    form = preprocessing()
+    mean, std = torch.tensor(form.mean).view(3, 1, 1), torch.tensor(form.std).view(3, 1, 1)
+    expected = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
+    made = _normalise_at_once(pixels, form, torch.float32, torch.contiguous_format)
+    torch.testing.assert_close(made, expected, rtol=0, atol=2e-6)
+    half = _normalise_at_once(pixels, form, torch.bfloat16, torch.channels_last)
+    assert half.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(half.float(), expected, rtol=2**-8, atol=2e-3)

@@ -1,0 +1,119 @@
+"""A user's own network, named by its function."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+import modelhound
+from modelhound.data import OwnTransform, Preprocessing
+from modelhound.errors import ModelError, UnknownModelError
+from modelhound.models import describe_models, find_models, source_of
+
+CODE = """
+import numpy
+import torch
+from torch import nn
+
+def make(pretrained=True):
+    torch.manual_seed(3 if pretrained else 4)
+    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 5)), {"input_size": 40, "mean": (0.5,) * 3}
+
+def fixed():
+    module = nn.Flatten()
+    module.preprocessing = {"input_size": (3, 8, 8)}
+    return module
+
+def shrink(image):
+    return torch.tensor(numpy.asarray(image.resize((6, 6)))).permute(2, 0, 1) / 255
+
+def with_transform():
+    return nn.Flatten(), shrink
+
+def bare():
+    return nn.Flatten()
+
+def wrong():
+    return 17
+
+def failing():
+    raise KeyError("no such thing")
+"""
+
+
+@pytest.fixture(autouse=True)
+def user_code(tmp_path: Path) -> Path:
+    """Written into the working directory, under a name of its own: modules are imported once per process."""
+    file = Path.cwd() / f"mine_{tmp_path.parent.name.replace('-', '_')}_{tmp_path.name.replace('-', '_')}.py"
+    file.write_text(CODE)
+    return file
+
+
+def test_a_module_and_its_preprocessing_come_from_the_function(user_code: Path) -> None:
+    (model,) = find_models([f"py:{user_code.stem}:make"])
+    source = source_of(model)
+    network = source.build(model.name, source.read_weights(model.name))
+    assert isinstance(network.preprocessing, Preprocessing)
+    assert network.preprocessing.input_size == (40, 40)
+    assert network.preprocessing.mean == (0.5, 0.5, 0.5)
+    assert network.extract(torch.rand(2, 3, 40, 40)).shape == (2, 5)
+    drawn = source.build(model.name, None)
+    assert not torch.equal(drawn.module[2].weight, network.module[2].weight)  # type: ignore[index]
+    (card,) = describe_models([model])
+    assert (card.num_parameters, card.input_size) == (48 * 5 + 5, (40, 40))
+
+
+def test_a_file_can_be_named_by_its_path(user_code: Path) -> None:
+    (model,) = find_models([f"py:{user_code}:fixed"])
+    assert source_of(model).build(model.name, {}).preprocessing.input_size == (8, 8)  # type: ignore[union-attr]
+
+
+def test_any_function_of_an_image_is_a_preprocessing(user_code: Path) -> None:
+    (model,) = find_models([f"py:{user_code.stem}:with_transform"])
+    form = source_of(model).build(model.name, {}).preprocessing
+    assert isinstance(form, OwnTransform)
+    assert form.input_size == (6, 6)
+    assert form.transform(Image.new("RGB", (20, 30), "red")).amax((1, 2)).tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("bare", "expected its preprocessing"),
+        ("wrong", "expected an nn.Module"),
+        ("failing", "KeyError"),
+        ("absent", "absent"),
+    ],
+)
+def test_what_cannot_be_used_says_why(user_code: Path, function: str, expected: str) -> None:
+    (model,) = find_models([f"py:{user_code.stem}:{function}"])
+    with pytest.raises(ModelError, match=expected):
+        source_of(model).read_weights(model.name)
+
+
+def test_random_weights_need_a_parameter_named_pretrained(user_code: Path) -> None:
+    (model,) = find_models([f"py:{user_code.stem}:fixed"])
+    with pytest.raises(ModelError, match="pretrained"):
+        source_of(model).build(model.name, None)
+
+
+@pytest.mark.parametrize("reference", ["py:nowhere_at_all:make", "py:nowhere.py:make", "py:make", "py:"])
+def test_a_place_that_does_not_exist_is_no_model(reference: str) -> None:
+    with pytest.raises(UnknownModelError):
+        find_models([reference])
+
+
+def test_a_search_ranks_own_networks_beside_others(user_code: Path) -> None:
+    result = modelhound.search(
+        "digits", [f"py:{user_code.stem}:{name}" for name in ("make", "fixed", "with_transform", "failing")], limit=60
+    )
+    assert {row.model.rpartition(":")[2] for row in result.ranking.models} == {"make", "fixed", "with_transform"}
+    assert [failure.model.rpartition(":")[2] for failure in result.failures] == ["failing"]
+
+
+def test_the_stamp_follows_the_file(user_code: Path) -> None:
+    (model,) = find_models([f"py:{user_code.stem}:make"])
+    before = source_of(model).stamp(model.name)
+    user_code.write_text(CODE + "\n")
+    assert source_of(model).stamp(model.name) != before

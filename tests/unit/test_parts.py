@@ -1,0 +1,231 @@
+"""Networks cut into parts: every family must give by parts what it gives as a whole."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from modelhound.compat import import_timm, import_transformers
+from modelhound.data import Preprocessing
+from modelhound.models import Network
+from modelhound.models.parts import PROBE_TOKENS, Anatomy, dissect, run_part
+from modelhound.models.timm import pooled_features
+from modelhound.models.torchvision import TorchvisionSource
+
+FORM = Preprocessing(
+    input_size=(32, 32), interpolation="bicubic", crop_fraction=1.0, crop_mode="center", mean=(0.5,) * 3, std=(0.5,) * 3
+)
+
+
+def wrap(module: nn.Module, extract: Callable[..., Tensor] | None = None) -> Network:
+    return Network(module=module.eval(), extract=extract or module, preprocessing=FORM)
+
+
+def by_parts(network: Network, anatomy: Anatomy, inputs: Tensor | dict[str, Tensor]) -> Tensor:
+    value = None
+    with torch.no_grad():
+        for number in range(len(anatomy.parts)):
+            value = run_part(network, anatomy, number, number + 1, inputs, value)
+    assert value is not None
+    return value
+
+
+TIMM = {
+    "resnet18": 10,
+    "mobilenetv2_100": 20,
+    "efficientnet_b0": 18,
+    "vit_tiny_patch16_224": 14,
+    "convnext_atto": 14,
+    "test_vit": 3,
+    "mixer_s32_224": 8,
+    "densenet121": 8,
+    "levit_128s": 12,
+    "swin_tiny_patch4_window7_224": 14,
+}
+
+
+@pytest.mark.parametrize(("name", "at_least"), TIMM.items())
+def test_networks_of_timm_give_by_parts_what_they_give_as_a_whole(name: str, at_least: int) -> None:
+    torch.manual_seed(0)
+    module = import_timm().create_model(name)
+    network = wrap(module, pooled_features(module))
+    size = module.pretrained_cfg["input_size"]
+    anatomy = dissect(network, torch.rand(2, *size))
+    assert len(anatomy.parts) >= at_least
+    images = torch.rand(3, *size)
+    with torch.no_grad():
+        assert torch.equal(by_parts(network, anatomy, images), network.extract(images))
+
+
+@pytest.mark.parametrize(("name", "at_least"), [("mobilenet_v2", 18), ("squeezenet1_1", 10), ("resnet18", 10)])
+def test_networks_of_torchvision_do_too(name: str, at_least: int) -> None:
+    torch.manual_seed(0)
+    network = TorchvisionSource().build(name, None)
+    anatomy = dissect(network, torch.rand(2, 3, 224, 224))
+    assert len(anatomy.parts) >= at_least
+    images = torch.rand(1, 3, 224, 224)
+    with torch.no_grad():
+        assert torch.equal(by_parts(network, anatomy, images), network.extract(images))
+
+
+SMALL = {"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 32, "intermediate_size": 40, "vocab_size": 99}
+ENCODERS = {
+    "Bert": SMALL,
+    "Roberta": SMALL,
+    "DistilBert": {"n_layers": 3, "n_heads": 4, "dim": 32, "hidden_dim": 40, "vocab_size": 99},
+    "Longformer": {**SMALL, "attention_window": 8, "max_position_embeddings": 64},
+    "MPNet": SMALL,
+    "ModernBert": {**SMALL, "pad_token_id": 0},
+    "GPT2": {"n_layer": 3, "n_head": 4, "n_embd": 32, "vocab_size": 99},
+}
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_text_encoders_do_too_at_any_length(family: str) -> None:
+    transformers = import_transformers()
+    torch.manual_seed(0)
+    module = getattr(transformers, f"{family}Model")(getattr(transformers, f"{family}Config")(**ENCODERS[family]))
+
+    def extract(tokens: dict[str, Tensor]) -> Tensor:
+        states: Tensor = module(**tokens).last_hidden_state
+        return (states * tokens["attention_mask"][..., None]).sum(1)
+
+    def texts(num_texts: int, length: int) -> dict[str, Tensor]:
+        tokens = torch.randint(5, 99, (num_texts, length), generator=torch.Generator().manual_seed(length))
+        mask = torch.ones_like(tokens)
+        mask[-1, length // 2 :] = 0
+        return {"input_ids": tokens, "attention_mask": mask}
+
+    network = wrap(module, extract)
+    anatomy = dissect(network, texts(2, PROBE_TOKENS))
+    assert len(anatomy.parts) >= 4
+    other = texts(5, 21)
+    with torch.no_grad():
+        assert torch.equal(by_parts(network, anatomy, other), network.extract(dict(other)))
+
+
+def test_albert_whose_layers_are_one_layer_stays_whole_or_right() -> None:
+    transformers = import_transformers()
+    module = transformers.AlbertModel(transformers.AlbertConfig(**SMALL, embedding_size=16))
+    network = wrap(module, lambda tokens: module(**tokens).last_hidden_state.mean(1))
+    tokens = {
+        "input_ids": torch.randint(5, 99, (2, PROBE_TOKENS)),
+        "attention_mask": torch.ones(2, PROBE_TOKENS).long(),
+    }
+    anatomy = dissect(network, tokens)
+    with torch.no_grad():
+        assert torch.equal(by_parts(network, anatomy, tokens), network.extract(tokens))
+
+
+class Leaky(nn.Module):
+    """Its last block looks back at the input of the first: there is no place to cut but the very beginning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4))
+
+    def forward(self, items: Tensor) -> Tensor:
+        value = items
+        for block in self.blocks:
+            value = block(value)
+        return value + items
+
+
+class Straight(Leaky):
+    def forward(self, items: Tensor) -> Tensor:
+        for block in self.blocks:
+            items = block(items)
+        return items
+
+
+class Remembering(Straight):
+    """Depends on something that no graph shows, a number it keeps from block to block: the only cut is after the first."""
+
+    def forward(self, items: Tensor) -> Tensor:
+        total = 0.0
+        for block in self.blocks:
+            items = block(items)
+            total += items.detach().mean().item()
+        return items + total
+
+
+class Changing(Straight):
+    """Changes the output of its blocks in place."""
+
+    def forward(self, items: Tensor) -> Tensor:
+        for block in self.blocks:
+            items = block(items)
+            with torch.no_grad():
+                items.add_(1)
+        return items
+
+
+@pytest.mark.parametrize(("kind", "num_parts"), [(Straight, 4), (Leaky, 1), (Remembering, 2)])
+def test_a_cut_is_where_everything_goes_through_one_tensor(kind: type[nn.Module], num_parts: int) -> None:
+    torch.manual_seed(1)
+    assert len(dissect(wrap(kind()), torch.rand(2, 8)).parts) == num_parts
+
+
+def test_places_that_only_look_like_cuts_are_given_up_and_it_says_why() -> None:
+    torch.manual_seed(1)
+    anatomy = dissect(wrap(Remembering()), torch.rand(2, 8))
+    assert anatomy.trouble is not None
+    assert "depends on more" in anatomy.trouble
+
+
+def test_a_stored_output_is_never_changed() -> None:
+    torch.manual_seed(1)
+    network = wrap(Changing())
+    anatomy = dissect(network, torch.rand(2, 8))
+    items = torch.rand(3, 8)
+    with torch.no_grad():
+        value = run_part(network, anatomy, 0, 1, items) if len(anatomy.parts) > 1 else None
+        if value is not None:
+            before = value.clone()
+            run_part(network, anatomy, 1, len(anatomy.parts), items, value)
+            assert torch.equal(value, before)
+        assert torch.equal(by_parts(network, anatomy, items), network.extract(items))
+
+
+def test_every_tensor_that_is_used_belongs_to_a_part_and_the_classifier_to_none() -> None:
+    module = import_timm().create_model("vit_tiny_patch16_224")
+    anatomy = dissect(wrap(module, pooled_features(module)), torch.rand(2, 3, 224, 224))
+    owned = [name for part in anatomy.parts for name in part.tensors]
+    assert len(owned) == len(set(owned))
+    assert set(module.state_dict()) - set(owned) == {"head.weight", "head.bias"}
+    assert {"cls_token", "pos_embed", "patch_embed.proj.weight"} <= set(anatomy.parts[0].tensors)
+
+
+def test_flops_are_counted_part_by_part() -> None:
+    module = import_timm().create_model("resnet18")
+    anatomy = dissect(wrap(module, pooled_features(module)), torch.rand(2, 3, 224, 224))
+    assert sum(part.flops_per_item for part in anatomy.parts) == pytest.approx(2 * 1.8135e9, rel=1e-3)
+    assert anatomy.parts[-1].output_bytes_per_item == 512 * 4
+
+
+def test_weights_and_the_number_of_classes_do_not_change_the_architecture_but_the_depth_does() -> None:
+    timm = import_timm()
+
+    def hash_of(name: str, **options: int) -> str:
+        module = timm.create_model(name, **options)
+        return dissect(wrap(module, pooled_features(module)), torch.rand(2, 3, 64, 64)).architecture
+
+    assert hash_of("resnet18") == hash_of("resnet18", num_classes=7)
+    assert hash_of("resnet18") != hash_of("resnet34")
+    assert hash_of("resnet18") != hash_of("resnet18", output_stride=16)
+
+
+def test_the_network_is_left_as_it_was() -> None:
+    module = import_timm().create_model("resnet18").train()
+    for parameter in module.conv1.parameters():
+        parameter.requires_grad_(False)
+    images = torch.rand(2, 3, 64, 64)
+    state = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    network = Network(module=module, extract=pooled_features(module), preprocessing=FORM)
+    dissect(network, images)
+    assert module.training
+    assert not module.conv1.weight.requires_grad
+    assert module.fc.weight.requires_grad
+    assert all("forward" not in vars(each) and not each._forward_hooks for each in module.modules())
+    assert all(torch.equal(state[name], tensor) for name, tensor in module.state_dict().items())

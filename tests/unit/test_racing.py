@@ -1,0 +1,58 @@
+"""Races: who may be dropped, and how often that is a mistake."""
+
+import numpy as np
+import pytest
+
+from modelhound.analysis.racing import judge_rung, rung_sizes
+
+
+def draw(accuracies: list[float], num_items: int, seed: int) -> np.ndarray:
+    """Right-or-wrong scores of models that find the same items hard."""
+    generator = np.random.default_rng(seed)
+    hardness = generator.normal(size=num_items)
+    own = generator.normal(size=(len(accuracies), num_items))
+    mixed = 0.7 * hardness + 0.7 * own
+    return np.stack([row < np.quantile(row, level) for row, level in zip(mixed, accuracies, strict=True)]).astype(float)
+
+
+def test_rungs_double_up_to_all_items() -> None:
+    assert rung_sizes(1000, 10) == (100, 200, 400, 1000)
+    assert rung_sizes(1000, 100) == (500, 1000)
+    assert rung_sizes(150, 2) == (150,)
+    assert rung_sizes(8000, 10)[-2:] == (3200, 8000)
+
+
+def test_a_hopeless_model_goes_and_close_ones_stay() -> None:
+    verdicts = judge_rung(["a", "b", "c"], draw([0.8, 0.79, 0.3], 200, 0), top=1, risk=0.01, seed=0)
+    assert [verdict.stays for verdict in verdicts] == [True, True, False]
+    assert verdicts[2].chance == 0
+    assert sum(verdict.chance for verdict in verdicts) >= 1
+
+
+def test_equal_models_all_stay() -> None:
+    same = np.tile(draw([0.7], 100, 1), (5, 1))
+    assert all(verdict.stays and verdict.chance == 1 for verdict in judge_rung("abcde", same, top=1, risk=0.05, seed=0))
+
+
+def test_as_many_stay_as_are_asked_for() -> None:
+    scores = draw([0.9, 0.5, 0.3, 0.1], 400, 2)
+    for top in (1, 2, 3, 4, 9):
+        assert sum(verdict.stays for verdict in judge_rung("abcd", scores, top=top, risk=0.01, seed=0)) >= min(top, 4)
+    assert sum(verdict.stays for verdict in judge_rung("abcd", scores, top=3, risk=0.01, seed=0)) == 3
+
+
+@pytest.mark.parametrize("gap", [0.02, 0.05])
+def test_the_best_model_is_dropped_no_more_often_than_the_risk_says(gap: float) -> None:
+    lost = 0
+    for seed in range(200):
+        scores = draw([0.7] + [0.7 - gap] * 9, 100, seed)
+        lost += not judge_rung("abcdefghij", scores, top=1, risk=0.02, seed=seed)[0].stays
+    assert lost <= 8  # 2 % of 200 is 4
+
+
+def test_clearly_worse_models_are_mostly_dropped() -> None:
+    stayed = 0
+    for seed in range(50):
+        verdicts = judge_rung("abcdefghij", draw([0.85] + [0.55] * 9, 200, seed), top=1, risk=0.02, seed=seed)
+        stayed += sum(verdict.stays for verdict in verdicts[1:])
+    assert stayed < 0.1 * 50 * 9

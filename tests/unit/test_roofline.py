@@ -1,0 +1,68 @@
+"""A regime is named only where something shows it."""
+
+import pytest
+
+from modelhound.analysis.roofline import Ceilings, find_regime, waiting_share
+from modelhound.errors import RequestError
+
+CEILINGS = Ceilings(flops_per_second=1e12, bytes_per_second=1e11)
+
+
+def test_much_arithmetic_on_few_bytes_is_compute_bound() -> None:
+    regime = find_regime(1.0, flops=8e11, moved_bytes=1e10, ceilings=CEILINGS)
+    assert (regime.bound, regime.compute_share, regime.memory_share) == ("compute", 0.8, 0.1)
+    assert regime.flops_per_byte == 80
+    assert regime.sentence == "compute-bound: reaches 0.80 of the compute ceiling"
+
+
+def test_many_bytes_with_little_arithmetic_are_memory_bound() -> None:
+    regime = find_regime(1.0, flops=1e10, moved_bytes=7e10, ceilings=CEILINGS)
+    assert (regime.bound, regime.sentence) == ("memory", "memory-bound: reaches 0.70 of the memory ceiling")
+
+
+def test_a_device_that_waits_is_launch_bound_whatever_it_reaches() -> None:
+    regime = find_regime(1.0, flops=5e11, moved_bytes=1e10, ceilings=CEILINGS, device_seconds=0.58)
+    assert regime.bound == "launch"
+    assert regime.waiting_share == pytest.approx(0.42)
+    assert regime.sentence == "launch-bound: 0.42 of the time the device waits for the host"
+
+
+def test_device_times_count_more_than_host_times() -> None:
+    # A full queue keeps the host from handing over: it looks busy although the device is what takes the time.
+    regime = find_regime(1.0, flops=5e11, moved_bytes=1e10, ceilings=CEILINGS, device_seconds=0.99, host_seconds=0.95)
+    assert regime.bound == "compute"
+
+
+def test_a_busy_host_is_launch_bound_where_device_times_are_not_known() -> None:
+    assert find_regime(1.0, host_seconds=0.95).bound == "launch"
+    assert find_regime(1.0, host_seconds=0.3).bound == "unknown"
+
+
+def test_far_from_both_ceilings_without_host_and_device_times_stays_unknown() -> None:
+    regime = find_regime(1.0, flops=1e10, moved_bytes=1e9, ceilings=CEILINGS)
+    assert regime.bound == "unknown"
+    assert "reaches 0.01 of the compute ceiling and 0.01 of the memory ceiling" in regime.sentence
+
+
+def test_far_from_both_ceilings_on_a_busy_device_the_nearer_one_holds() -> None:
+    regime = find_regime(1.0, flops=1e10, moved_bytes=4e9, ceilings=CEILINGS, device_seconds=1.0)
+    assert regime.bound == "memory"
+
+
+def test_without_counts_or_ceilings_nothing_is_told() -> None:
+    assert find_regime(1.0).bound == "unknown"
+    assert find_regime(1.0, flops=1e12, moved_bytes=1e10).compute_share is None
+
+
+def test_a_device_cannot_wait_for_less_than_nothing() -> None:
+    assert waiting_share(1.0, 1.2) == 0
+    assert waiting_share(1.0, None) is None
+
+
+def test_numbers_that_cannot_be_are_refused() -> None:
+    with pytest.raises(RequestError, match="from seconds 0"):
+        find_regime(0.0)
+    with pytest.raises(RequestError, match="from flops -1"):
+        find_regime(1.0, flops=-1.0)
+    with pytest.raises(RequestError, match="from bytes_per_second 0"):
+        find_regime(1.0, ceilings=Ceilings(flops_per_second=1.0, bytes_per_second=0.0))
