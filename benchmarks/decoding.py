@@ -23,10 +23,10 @@ import torch
 from PIL import Image
 
 from modelhound.data import Dataset, Preprocessing, load_batches, open_dataset
-from modelhound.data.decoded import decode
-from modelhound.data.decoders import Choice, find_decoders
-from modelhound.data.prepared import Variant
-from modelhound.data.resizing import resize_and_crop
+from modelhound.data.decode.decoded import decode
+from modelhound.data.decode.decoders import Choice, find_decoders
+from modelhound.data.decode.resizing import resize_and_crop
+from modelhound.data.preprocessing import Variant
 from modelhound.meter import count_cores, describe_machine, resolve_device, seconds_now
 from modelhound.records import to_plain
 
@@ -111,7 +111,7 @@ class InProcesses:
 
 
 def load_by_processes(dataset: Dataset, forms: list[Preprocessing], choice: Choice | None, goal: str) -> None:
-    from modelhound.data.decoded import _normalise_exactly
+    from modelhound.data.decode.decoded import _normalise_exactly
 
     items: Any = InProcesses(dataset, forms, choice)
     for blocks in torch.utils.data.DataLoader(items, batch_size=None, num_workers=min(16, count_cores())):

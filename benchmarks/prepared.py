@@ -18,8 +18,8 @@ import numpy as np
 from PIL import Image
 
 from modelhound.data import Preprocessing, load_batches, open_dataset
-from modelhound.data.prepared import PreparedReader, Variant
-from modelhound.data.preprocessing import make_transform
+from modelhound.data.preprocessing import Variant, make_transform
+from modelhound.data.sources.prepared import PreparedReader
 from modelhound.meter import describe_machine, seconds_now
 from modelhound.records import to_plain
 from modelhound.verbs.prepare import prepare

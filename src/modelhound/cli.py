@@ -80,7 +80,7 @@ def run(argv: Sequence[str]) -> int:
 @app.command
 def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Json = False) -> int:
     """Rank pretrained networks for a data set, with intervals, ties and a size-ordered control."""
-    from modelhound.data.embedded import EMBEDDED
+    from modelhound.data.sources.embedded import EMBEDDED
     from modelhound.verbs.search import run_search
 
     if Path(settings.data).is_dir() and settings.data in EMBEDDED:
@@ -193,6 +193,7 @@ def _show_search(result: "SearchResult") -> None:
         console.print(_time_sentence(result), highlight=False)
     else:
         console.print("No model could be measured.", style="bold red")
+    _show_dropped(result, console)
     _show_notes(result, console)
     if result.skipped:
         console.print(
@@ -213,6 +214,20 @@ def _show_search(result: "SearchResult") -> None:
     if result.num_resumed:
         console.print(f"{result.num_resumed} models were measured by an earlier start and not run again.")
     console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
+
+
+def _show_dropped(result: "SearchResult", console: "Console") -> None:
+    if not result.dropped:
+        return
+    best = result.dropped[0]
+    console.print(
+        f"{len(result.dropped)} models left the race early, the best of them {best.model} with "
+        f"{_format_metric(result.ranking.metric, best.score)} on {best.num_items} items: each had a chance of less than "
+        f"{max(each.chance for each in result.dropped):.1%} to be among the best {best.top}. "
+        "Use --exhaustive to measure all to the end.",
+        markup=False,
+        highlight=False,
+    )
 
 
 def _what_was_skipped(result: "SearchResult") -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "Failure",
     "ItemSkipped",
     "Machine",
+    "ModelDropped",
     "ModelMeasured",
     "PhaseSamples",
     "Progress",
@@ -96,6 +97,21 @@ class ModelMeasured(Record, frozen=True, kw_only=True, tag="model"):
     peak_memory_bytes: int
     notes: tuple[str, ...] = ()
     """What a person should know of this result, in sentences."""
+
+
+class ModelDropped(Record, frozen=True, kw_only=True, tag="dropped"):
+    """A model that left the race early: what it had reached, and how small its chance was."""
+
+    model: str
+    stamp: str
+    num_parameters: int
+    num_items: int
+    """Items it was judged on."""
+    score: float
+    chance: float
+    """Of being among the best `top` in the end."""
+    top: int
+    seconds: float
 
 
 class Failure(Record, frozen=True, kw_only=True, tag="failure"):

@@ -5,6 +5,7 @@ Out: settings that are valid as far as can be told without looking at the machin
 Nothing here opens a file, imports torch or looks for a device: settings describe and never act.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ __all__ = [
     "ACCURACY_SCORERS",
     "DEFAULT_MODELS",
     "DEFAULT_SCORERS",
+    "DEFAULT_TOP",
     "METRICS",
     "PLAIN",
     "ROLES",
@@ -27,6 +29,8 @@ __all__ = [
     "PrepareSettings",
     "SearchSettings",
     "Task",
+    "decisive_scorer",
+    "parse_bytes",
     "scorers_for",
 ]
 
@@ -52,6 +56,9 @@ DEFAULT_SCORERS = ("ridge", "knn", "probe", "hscore", "logme")
 Task = Literal["classification", "multilabel", "regression"]
 TASKS: tuple[Task, ...] = get_args(Task)
 """What is to be told of an item: its one class, which of several labels it has, or a number."""
+
+DEFAULT_TOP = 5
+"""How many of the best models a search makes sure of unless told."""
 
 METRICS: dict[Task, str] = {"classification": "accuracy", "multilabel": "ranking precision", "regression": "R2"}
 """What a score that judges item by item is the mean of."""
@@ -181,11 +188,26 @@ class SearchSettings(ModelSettings, DataSettings):
     _: KW_ONLY
 
     top: int | None = None
-    """List only this many of the best models; all are measured and stored."""
+    """How many of the best models you want to know, and how many are listed; the default finds the best 5 and lists all."""
 
     scorers: tuple[str, ...] = ("auto",)
     """ridge, knn, probe, centroid, sgd_probe (the first decides), hscore, hscore_shrunk, logme, leep, nleep, transrate, gbc,
     sfda; auto is ridge, knn, probe, hscore and logme, as far as the task allows."""
+
+    exhaustive: bool = False
+    """Measure every model on every item; otherwise those that cannot be among the --top best any more are dropped early."""
+
+    risk: float = 0.01
+    """Drop a model only if its chance of being among the --top best is smaller than this."""
+
+    plain: bool = False
+    """One model after the other, nothing shared, nothing dropped: slow, for comparison."""
+
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Of the networks' arithmetic; auto is fp32 on a CPU and bf16 on a GPU."""
+
+    memory: str | None = None
+    """Memory of the device to use at most, such as 4GB; the default is most of what is free."""
 
     batch: int | None = None
     """Items per forward pass; the default suits the device and the size of the items."""
@@ -211,6 +233,16 @@ class SearchSettings(ModelSettings, DataSettings):
         _check_at_least("batch", self.batch, 1)
         _check_at_least("workers", self.workers, 0)
         _check_text("device", self.device)
+        _check_choices("precision", (self.precision,), ("auto", "fp32", "bf16"))
+        if not isinstance(self.risk, int | float) or not 0 <= self.risk <= 0.5:
+            raise RequestError(f"cannot use --risk {self.risk!r}: expected a number from 0 to 0.5, such as 0.01")
+        if self.plain and self.precision == "bf16":
+            raise RequestError("cannot use --precision bf16 with --plain: expected fp32, which is what plain means")
+        self.memory_bytes()
+
+    def memory_bytes(self) -> int | None:
+        """The memory asked for, in bytes."""
+        return None if self.memory is None else parse_bytes("memory", self.memory)
 
 
 @dataclass(frozen=True)
@@ -259,6 +291,30 @@ def scorers_for(task: Task, asked: Sequence[str] = ("auto",)) -> tuple[str, ...]
             f"cannot use --scorers {unable[0]!r} for {task}: expected one or more of {', '.join(able)}, which need no classes"
         )
     return tuple(asked)
+
+
+def decisive_scorer(scorers: Sequence[str]) -> str:
+    """The scorer a ranking rests on: one that judges every item, so that items can be resampled."""
+    for scorer in ACCURACY_SCORERS:
+        if scorer in scorers:
+            return scorer
+    raise RequestError(
+        f"cannot rank by {', '.join(scorers)} alone: expected at least one of {', '.join(ACCURACY_SCORERS)}, "
+        "which judge item by item and so can say how sure a ranking is; add one to --scorers"
+    )
+
+
+def parse_bytes(name: str, text: str) -> int:
+    """4GB, 512 MiB, 1e9: a number of bytes."""
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", str(text), flags=re.IGNORECASE)
+    try:
+        value = float(found[1]) if found else 0.0
+    except ValueError:
+        value = 0.0
+    if found is None or not value > 0:
+        raise RequestError(f"cannot use --{name} {text!r}: expected a size such as 4GB, 512MB or 8GiB")
+    power = "kmgt".find(found[2].lower()) + 1 if found[2] else 0
+    return int(value * (1024 if found[3] else 1000) ** power)
 
 
 def split_list(given: str | Iterable[str]) -> tuple[str, ...]:

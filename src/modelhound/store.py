@@ -27,7 +27,7 @@ import filelock
 import msgspec
 
 from modelhound.errors import RequestError, RunBusyError, StoreError
-from modelhound.records import Failure, ItemSkipped, ModelMeasured, Ranking, Record, RunStarted
+from modelhound.records import Failure, ItemSkipped, ModelDropped, ModelMeasured, Ranking, Record, RunStarted
 
 __all__ = [
     "DEFAULT_ROOT",
@@ -44,7 +44,7 @@ DEFAULT_ROOT = Path("runs")
 
 _ASKED, _RECORDS, _RANKING, _LOCK = "asked.json", "records.jsonl", "ranking.json", "lock"
 
-AnyRecord = RunStarted | ItemSkipped | ModelMeasured | Failure
+AnyRecord = RunStarted | ItemSkipped | ModelMeasured | ModelDropped | Failure
 OneRecord = TypeVar("OneRecord", bound=Record)
 
 

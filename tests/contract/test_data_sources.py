@@ -19,14 +19,14 @@ from transformers import BertTokenizerFast
 
 from layouts import image_samples, write_cifar100_binary, write_cifar100_python, write_food101, write_tar
 from modelhound.data import Dataset, Preprocessing, Tokenising, load_batches, open_dataset
-from modelhound.data.cifar import CifarReader
 from modelhound.data.dataset import glance
-from modelhound.data.embedded import ArrayReader
-from modelhound.data.image_bytes import BytesReader
-from modelhound.data.prepared import Variant
 from modelhound.data.preparing import prepare_items
+from modelhound.data.preprocessing import Variant
 from modelhound.data.source import Item, Reader
-from modelhound.data.texts import TextReader
+from modelhound.data.sources.cifar import CifarReader
+from modelhound.data.sources.embedded import ArrayReader
+from modelhound.data.sources.image_bytes import BytesReader
+from modelhound.data.sources.texts import TextReader
 from modelhound.records import silent
 
 PREPROCESSING = Preprocessing(

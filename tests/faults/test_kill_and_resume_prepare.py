@@ -15,8 +15,8 @@ import pytest
 from layouts import encoded
 from modelhound.data import open_dataset
 from modelhound.data.dataset import glance
-from modelhound.data.prepared import Variant
 from modelhound.data.preparing import prepare_items
+from modelhound.data.preprocessing import Variant
 from modelhound.errors import StoreError
 from modelhound.records import Progress
 

@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 
 from modelhound.data import Dataset, OwnTransform, Preprocessing, open_dataset
-from modelhound.data.decoded import DecodedChunk, decode, decoded_chunks
-from modelhound.data.decoders import Choice, Decoder, find_decoders
+from modelhound.data.decode.decoded import DecodedChunk, decode, decoded_chunks
+from modelhound.data.decode.decoders import Choice, Decoder, find_decoders
+from modelhound.data.decode.resizing import resize_and_crop
 from modelhound.data.images import decode_image
-from modelhound.data.prepared import Variant
-from modelhound.data.resizing import resize_and_crop
+from modelhound.data.preprocessing import Variant
 from modelhound.data.source import UnreadableItemError
 from modelhound.errors import DataError
 

@@ -10,12 +10,11 @@ import torch
 from PIL import Image
 
 from modelhound.data import Dataset, OwnTransform, Preprocessing, load_batches, open_dataset
-from modelhound.data.decoded import decode, decoded_chunks
-from modelhound.data.decoders import find_decoders
-from modelhound.data.decoding import decode_on_device
-from modelhound.data.prepared import Variant
-from modelhound.data.preprocessing import make_transform
-from modelhound.data.resizing import resize_and_crop
+from modelhound.data.decode.decoded import decode, decoded_chunks
+from modelhound.data.decode.decoders import find_decoders
+from modelhound.data.decode.decoding import decode_on_device
+from modelhound.data.decode.resizing import resize_and_crop
+from modelhound.data.preprocessing import Variant, make_transform
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -11,8 +11,9 @@ from layouts import encoded, random_image
 from modelhound.compat import import_timm
 from modelhound.data import Preprocessing, load_batches, open_dataset
 from modelhound.data.dataset import glance
-from modelhound.data.prepared import PreparedReader, Variant
 from modelhound.data.preparing import prepare_items
+from modelhound.data.preprocessing import Variant
+from modelhound.data.sources.prepared import PreparedReader
 from modelhound.records import silent
 
 MODELS = (

@@ -9,8 +9,8 @@ import pytest
 
 from layouts import FINE, cifar_arrays, write_cifar10, write_cifar100_binary, write_cifar100_python
 from modelhound.data import open_dataset
-from modelhound.data.cifar import CifarReader
-from modelhound.data.cifar_pickle import load_plain_pickle
+from modelhound.data.sources.cifar import CifarReader
+from modelhound.data.sources.cifar_pickle import load_plain_pickle
 from modelhound.errors import DataError
 
 

@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 
 from modelhound.data import Dataset, OwnTransform, Preprocessing, Tokenising, load_batches, open_dataset
-from modelhound.data.decoded import DecodedChunk, _normalise_at_once, decode, decoded_chunks, plan_chunks
-from modelhound.data.prepared import Variant
+from modelhound.data.decode.decoded import DecodedChunk, _normalise_at_once, decode, decoded_chunks, plan_chunks
 from modelhound.data.preparing import prepare_items
+from modelhound.data.preprocessing import Variant
 from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.records import Progress, silent
 
@@ -222,7 +222,7 @@ def test_ctrl_c_ends_the_process_at_once(photos: Dataset) -> None:
     script = f"""
 import sys, time
 from modelhound.data import Preprocessing, open_dataset
-from modelhound.data.decoded import decoded_chunks
+from modelhound.data.decode.decoded import decoded_chunks
 form = Preprocessing(input_size=(8, 8), interpolation="bicubic", crop_fraction=1.0, crop_mode="center",
                      mean=(0, 0, 0), std=(1, 1, 1))
 def slowly(progress):

@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from modelhound.data import open_dataset
-from modelhound.data.hub_datasets import HubDatasetSource
-from modelhound.data.image_bytes import BytesReader
 from modelhound.data.source import DataRequest
+from modelhound.data.sources.hub_datasets import HubDatasetSource
+from modelhound.data.sources.image_bytes import BytesReader
 from modelhound.errors import DataError
 
 TEXTS = ["good", "bad", "fine", "awful"]

@@ -9,9 +9,9 @@ import torch
 from layouts import encoded
 from modelhound.data import Dataset, Preprocessing, load_batches, open_dataset
 from modelhound.data.dataset import glance
-from modelhound.data.prepared import PreparedReader, Variant
 from modelhound.data.preparing import find_finished, prepare_items
-from modelhound.data.preprocessing import make_transform
+from modelhound.data.preprocessing import Variant, make_transform
+from modelhound.data.sources.prepared import PreparedReader
 from modelhound.errors import DataError, RequestError, RunBusyError
 from modelhound.records import Progress, silent
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from modelhound.data.source import DataRequest, Listing, UnreadableItemError
-from modelhound.data.tables import Chunk, Table, list_table
+from modelhound.data.sources.tables import Chunk, Table, list_table
 from modelhound.errors import DataError
 from modelhound.settings import Task
 

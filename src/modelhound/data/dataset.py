@@ -15,17 +15,17 @@ import numpy.typing as npt
 
 from modelhound.data.checking import Finding, check_items
 from modelhound.data.choosing import choose_balanced, strata
-from modelhound.data.cifar import CifarSource
-from modelhound.data.csv_table import CsvSource
-from modelhound.data.embedded import EmbeddedSource
-from modelhound.data.folder import FolderSource
-from modelhound.data.food101 import Food101Source
-from modelhound.data.hub_datasets import HubDatasetSource
-from modelhound.data.jsonl_table import JsonSource
-from modelhound.data.parquet_table import ParquetSource
-from modelhound.data.prepared import PreparedSource
 from modelhound.data.source import DataRequest, DataSource, Item, Listing, Modality, Reader, UnreadableItemError
-from modelhound.data.tar_shards import TarSource
+from modelhound.data.sources.cifar import CifarSource
+from modelhound.data.sources.csv_table import CsvSource
+from modelhound.data.sources.embedded import EmbeddedSource
+from modelhound.data.sources.folder import FolderSource
+from modelhound.data.sources.food101 import Food101Source
+from modelhound.data.sources.hub_datasets import HubDatasetSource
+from modelhound.data.sources.jsonl_table import JsonSource
+from modelhound.data.sources.parquet_table import ParquetSource
+from modelhound.data.sources.prepared import PreparedSource
+from modelhound.data.sources.tar_shards import TarSource
 from modelhound.errors import DataError
 from modelhound.records import ItemSkipped, Watch, silent
 from modelhound.settings import Task

@@ -26,7 +26,10 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from modelhound.data.source import UnreadableItemError
 
-__all__ = ["decode_image"]
+__all__ = ["IMAGE_SUFFIXES", "decode_image"]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+"""What the names of image files end in, in lower case."""
 
 # Not every format Pillow knows: a file called .jpg that is really PostScript would start Ghostscript.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from modelhound.data.dataset import Dataset
-from modelhound.data.prepared import PreparedReader
 from modelhound.data.preprocessing import OwnTransform, Preprocessing, Transform, make_transform
 from modelhound.data.source import Modality, UnreadableItemError
+from modelhound.data.sources.prepared import PreparedReader
 from modelhound.data.tokenising import Tokenising, load_tokenizer, tokenise
 from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.meter import count_cores

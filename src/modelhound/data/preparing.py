@@ -23,20 +23,19 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from modelhound.compat import import_timm
 from modelhound.data.dataset import Dataset
-from modelhound.data.prepared import (
+from modelhound.data.preprocessing import Variant, make_cut
+from modelhound.data.source import printable
+from modelhound.data.sources.prepared import (
     CHECKSUMS,
     PREPARED,
     PREPARING,
     TARGETS,
     Manifest,
     StoredVariant,
-    Variant,
     list_prepared,
     read_manifest,
 )
-from modelhound.data.source import printable
 from modelhound.errors import DataError, RequestError, RunBusyError, StoreError
 from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch
@@ -246,7 +245,7 @@ def _write_shards(
         return [(stored, _pixels(image, cuts[stored.variant], manifest, position)) for stored in wanted(position)]
 
     todo = [position for position in range(len(dataset)) if wanted(position)]
-    cuts = {stored.variant: _make_cut(stored.variant) for stored in manifest.variants} if todo else {}
+    cuts = {stored.variant: make_cut(stored.variant) for stored in manifest.variants} if todo else {}
     watch(Progress(task=_TASK, done=0, total=len(todo)))
     step = max(1, len(todo) // 100)
     with contextlib.ExitStack() as stack:
@@ -261,22 +260,9 @@ def _write_shards(
                 watch(Progress(task=_TASK, done=done, total=len(todo)))
 
 
-def _make_cut(variant: Variant) -> Callable[[Image.Image], Any]:
-    """timm's evaluation transform up to the pixels."""
-    return import_timm().data.create_transform(  # type: ignore[no-any-return]
-        input_size=(3, *variant.input_size),
-        is_training=False,
-        interpolation=variant.interpolation,
-        crop_pct=variant.crop_fraction,
-        crop_mode=variant.crop_mode,
-        mean=tuple(value / 255 for value in variant.fill or (0, 0, 0)),
-        normalize=False,
-    )
-
-
 def _pixels(image: Image.Image, cut: Callable[[Image.Image], Any], manifest: Manifest, position: int) -> _Pixels:
     try:
-        return np.ascontiguousarray(cut(image).permute(1, 2, 0).numpy())
+        return np.asarray(cut(image))
     except Exception as error:
         raise DataError(
             f"cannot prepare {manifest.item_names[position]!r}: expected an image, but {type(error).__name__}: {error}"

@@ -8,8 +8,9 @@ Nothing here knows a model or a data set. timm, and with it torch, is imported w
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
+import msgspec
 from PIL import Image
 
 from modelhound.compat import import_timm
@@ -18,7 +19,7 @@ from modelhound.errors import ModelError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["OwnTransform", "Preprocessing", "Transform", "make_transform"]
+__all__ = ["OwnTransform", "Preprocessing", "Transform", "Variant", "make_cut", "make_transform"]
 
 Transform = Callable[[Image.Image], "Tensor"]
 
@@ -82,6 +83,44 @@ class OwnTransform:
     """Height and width of what comes out."""
 
 
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a Preprocessing that ends in pixels; what comes after it is arithmetic."""
+
+    input_size: tuple[Annotated[int, msgspec.Meta(ge=1)], Annotated[int, msgspec.Meta(ge=1)]]
+    interpolation: str
+    crop_fraction: float
+    crop_mode: str
+    fill: tuple[int, int, int] | None
+    """The colour around images that do not fill the square; None unless the crop mode is border."""
+
+    @classmethod
+    def of(cls, preprocessing: Preprocessing) -> Self:
+        red, green, blue = (round(255 * value) for value in preprocessing.mean)  # as timm does
+        return cls(
+            input_size=preprocessing.input_size,
+            interpolation=preprocessing.interpolation,
+            crop_fraction=preprocessing.crop_fraction,
+            crop_mode=preprocessing.crop_mode,
+            fill=(red, green, blue) if preprocessing.crop_mode == "border" else None,
+        )
+
+    @classmethod
+    def square(cls, side: int) -> Self:
+        """For no model in particular: the shorter side brought to `side` pixels, the middle of the longer one kept."""
+        return cls(input_size=(side, side), interpolation="bicubic", crop_fraction=1.0, crop_mode="center", fill=None)
+
+    @property
+    def name(self) -> str:
+        """What its folder is called."""
+        height, width = self.input_size
+        fill = "" if self.fill is None else "-" + "".join(f"{value:02x}" for value in self.fill)
+        return f"{height}x{width}-{self.interpolation}-{self.crop_fraction}-{self.crop_mode}{fill}"
+
+    @property
+    def item_bytes(self) -> int:
+        return self.input_size[0] * self.input_size[1] * _NUM_CHANNELS
+
+
 @lru_cache(maxsize=64)
 def make_transform(preprocessing: Preprocessing | OwnTransform) -> Transform:
     """timm's evaluation transform: an RGB image in, a float32 tensor of shape (3, height, width) out."""
@@ -100,6 +139,28 @@ def make_transform(preprocessing: Preprocessing | OwnTransform) -> Transform:
             crop_mode=preprocessing.crop_mode,
         ),
     )
+
+
+@lru_cache(maxsize=64)
+def make_cut(variant: Variant) -> Callable[[Image.Image], Image.Image]:
+    """timm's evaluation transform up to the pixels: an RGB image in, one of the variant's size out."""
+    whole = import_timm().data.create_transform(
+        input_size=(_NUM_CHANNELS, *variant.input_size),
+        is_training=False,
+        interpolation=variant.interpolation,
+        crop_pct=variant.crop_fraction,
+        crop_mode=variant.crop_mode,
+        mean=tuple(value / 255 for value in variant.fill or (0, 0, 0)),
+        normalize=False,
+    )
+    *steps, _ = whole.transforms  # the last makes a tensor of it
+
+    def cut(image: Image.Image) -> Image.Image:
+        for step in steps:
+            image = step(image)
+        return image
+
+    return cut
 
 
 def _check(what: str, given: object, holds: bool, rule: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from modelhound.data import Dataset, InputForm, Tokenising
-from modelhound.data.decoded import DecodedChunk, decode
+from modelhound.data.decode.decoded import DecodedChunk, decode
 from modelhound.data.tokens import TokenisedTexts, tokenise_once
 from modelhound.errors import ModelError, RequestError
 from modelhound.features.plain import suitable_batch
@@ -186,10 +186,10 @@ class _Job:
                 torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
                 running(blueprint.network, blueprint.anatomy, first, first + len(step.segments)) as run,
             ):
-                for number in range(feed.num_batches):
-                    with meter.phase("data to device"):
+                # one phase for all batches: to look at the clock means to wait for the device
+                with meter.phase("forward"):
+                    for number in range(feed.num_batches):
                         inputs = feed.inputs(number) if first == 0 else feed.stand_in(number)
-                    with meter.phase("forward"):
                         made.append(run(inputs, None if source is None else source[number]))
             if step.finishes:
                 _check_finite(made)

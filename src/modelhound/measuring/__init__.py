@@ -8,7 +8,7 @@ Nothing here knows run folders or rankings.
 """
 
 from modelhound.measuring.plainly import measure_plainly
-from modelhound.measuring.scoring import Job, decisive_scorer
+from modelhound.measuring.scoring import Job
 from modelhound.measuring.together import measure_together
 
-__all__ = ["Job", "decisive_scorer", "measure_plainly", "measure_together"]
+__all__ = ["Job", "measure_plainly", "measure_together"]

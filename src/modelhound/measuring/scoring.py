@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from modelhound.data import Dataset, InputForm, Preprocessing
 from modelhound.data.sources.prepared import PreparedReader
-from modelhound.errors import HoundError, RequestError
+from modelhound.errors import HoundError
 from modelhound.models import ModelRef
 from modelhound.records import Failure, ModelDropped, ModelMeasured, PhaseSamples, Watch, pack_items, silent
 from modelhound.scores import FeatureSet, Scores, score
-from modelhound.settings import ACCURACY_SCORERS, SearchSettings
+from modelhound.settings import SearchSettings, decisive_scorer
 
-__all__ = ["Job", "Seen", "decisive_scorer", "explain_error", "make_record", "score_best_layer"]
+__all__ = ["Job", "Seen", "explain_error", "make_record", "score_best_layer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +45,6 @@ class Seen:
     num_parameters: int
     layers: Sequence[FeatureSet]
     num_truncated: int
-
-
-def decisive_scorer(scorers: Sequence[str]) -> str:
-    """The scorer a ranking rests on: one that judges every item, so that items can be resampled."""
-    for scorer in ACCURACY_SCORERS:
-        if scorer in scorers:
-            return scorer
-    raise RequestError(
-        f"cannot rank by {', '.join(scorers)} alone: expected at least one of {', '.join(ACCURACY_SCORERS)}, "
-        "which judge item by item and so can say how sure a ranking is; add one to --scorers"
-    )
 
 
 def score_best_layer(

@@ -21,12 +21,11 @@ from modelhound.errors import RequestError, StoreError
 from modelhound.features.engine import Rows
 from modelhound.features.many import Session
 from modelhound.features.workshop import Specimen
-from modelhound.measuring.scoring import Job, Seen, decisive_scorer, explain_error, make_record, score_best_layer
+from modelhound.measuring.scoring import Job, Seen, explain_error, make_record, score_best_layer
 from modelhound.meter import Meter
-from modelhound.models import ModelRef
 from modelhound.records import Failure, ModelDropped, PhaseSamples, Progress
 from modelhound.scores import FeatureSet, score
-from modelhound.settings import DEFAULT_TOP
+from modelhound.settings import DEFAULT_TOP, decisive_scorer
 
 __all__ = ["measure_together"]
 
@@ -47,6 +46,8 @@ def measure_together(job: Job) -> None:
         session.survey(tuple(job.models), failed=race.lose)
         race.start(session)
         for items in race.rungs():
+            if not race.running:
+                return
             session.run(race.running, items, race.order, done=race.take, failed=race.lose)
             race.judge(items.stop)
 
@@ -71,7 +72,7 @@ class _Race:
         self._truncated: dict[str, int] = {}
         self._finished = 0
         self.running: list[str] = []
-        self._sizes = (len(job.dataset),)
+        self._sizes: tuple[int, ...] = (len(job.dataset),)
         self.order: Sequence[int] = range(len(job.dataset))
         self._targets = torch.from_numpy(job.dataset.targets)
 
@@ -122,7 +123,11 @@ class _Race:
         if not scored:
             return
         verdicts = judge_rung(
-            tuple(scored), np.stack(tuple(scored.values())), top=top, risk=self._job.settings.risk, seed=self._job.settings.seed
+            tuple(scored),
+            np.stack(tuple(scored.values())),
+            top=top,
+            risk=self._job.settings.risk,
+            seed=self._job.settings.seed,
         )
         for verdict in verdicts:
             if not verdict.stays:
@@ -234,5 +239,3 @@ def _opinions(specimen: Specimen, features: torch.Tensor) -> torch.Tensor | None
     weight, bias = (None if each is None else each.to(features.device, torch.float32) for each in specimen.classifier)
     assert weight is not None
     return torch.nn.functional.linear(features, weight, bias).softmax(1)
-
-

@@ -15,8 +15,9 @@ import msgspec
 from modelhound.compat import import_timm, wait_asleep
 from modelhound.data import Dataset, Preprocessing, modality_of, open_dataset
 from modelhound.data.dataset import glance
-from modelhound.data.prepared import Manifest, Variant
 from modelhound.data.preparing import check_folder, find_finished, prepare_items
+from modelhound.data.preprocessing import Variant
+from modelhound.data.sources.prepared import Manifest
 from modelhound.errors import RequestError
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import ItemSkipped, Progress, Watch, silent, to_plain

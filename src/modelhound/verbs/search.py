@@ -2,41 +2,37 @@
 
 In:  SearchSettings
 Out: a SearchResult, and a run folder that holds every measurement behind it
-Each model is read, built, run and scored by itself; one that fails is recorded and the others go on. Whatever is finished
-is in the run folder at once, so that the same request takes up where it was stopped.
+How models are measured is the business of `measuring`; one that fails is recorded and the others go on. Whatever is
+finished is in the run folder at once, so that the same request takes up where it was stopped.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from modelhound.analysis import rank_models
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
-from modelhound.data import Dataset, Preprocessing, open_dataset
-from modelhound.data.prepared import PreparedReader
-from modelhound.errors import HoundError, RequestError, StoreError
-from modelhound.meter import Meter, describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, Network, Weights, find_models, source_of
+from modelhound.data import Dataset, open_dataset
+from modelhound.errors import ModelError, RequestError
+from modelhound.meter import describe_machine, resolve_device, utc_now
+from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
     Failure,
     ItemSkipped,
+    ModelDropped,
     ModelMeasured,
     Progress,
     Ranking,
     RunStarted,
     Watch,
-    pack_items,
     silent,
     to_plain,
 )
-from modelhound.settings import ACCURACY_SCORERS, DEFAULT_MODELS, METRICS, PLAIN, SearchSettings, Task, scorers_for
+from modelhound.settings import DEFAULT_MODELS, METRICS, PLAIN, SearchSettings, Task, decisive_scorer, scorers_for
 from modelhound.store import RunFolder, default_run_path, open_run
-
-if TYPE_CHECKING:
-    from modelhound.features import Extracted
-    from modelhound.scores import Scores
 
 __all__ = ["SearchResult", "run_search", "search"]
 
@@ -54,6 +50,8 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     ranking: Ranking
     top: int | None
     """How many of the ranking to show; the ranking itself is whole."""
+    dropped: tuple[ModelDropped, ...]
+    """Models that left the race early, best first."""
     failures: tuple[Failure, ...]
     skipped: tuple[ItemSkipped, ...]
     notes: tuple[tuple[str, str], ...]
@@ -77,6 +75,10 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
             "confidence": self.ranking.confidence,
             "ranking": rows,
             "control": {"by_size": list(self.ranking.by_size), "kendall_tau": self.ranking.size_agreement},
+            "dropped": [
+                {name: value for name, value in to_plain(each).items() if name not in ("kind", "stamp")}
+                for each in self.dropped
+            ],
             "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
             "skipped": [{"item": each.item, "reason": each.reason} for each in self.skipped],
             "notes": [{"model": model, "note": note} for model, note in self.notes],
@@ -111,23 +113,20 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
     models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
     _check_modality(models, dataset)
     scorers = scorers_for(dataset.task, settings.scorers)
-    rests_on = _decisive(scorers)
+    rests_on = (decisive_scorer(scorers),)
     identity = _identity(settings, dataset, scorers, device)
     path = settings.run or default_run_path(
         "search", settings.data, {**identity, "models": [str(model) for model in models]}
     )
     with open_run(path, verb="search", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
-        finished = {record.model: record for record in run.read(ModelMeasured)}
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
         known = set(run.read(ItemSkipped))
         for skipped in dataset.skipped:
             if skipped not in known:
                 run.append(skipped)
-        before = set(finished)
-        failures = _measure_all(models, finished, settings, scorers, dataset, device, run, watch)
-        watch(Progress(task="models", done=len(models), total=len(models)))
-        measured = [finished[str(model)] for model in models if str(model) in finished]
-        ranking = rank_models(measured, rests_on=rests_on, metric=METRICS[dataset.task], seed=settings.seed)
+        measured = _measure(models, settings, scorers, dataset, device, run, watch)
+        records = [measured.models[str(model)] for model in models if str(model) in measured.models]
+        ranking = rank_models(records, rests_on=rests_on, metric=METRICS[dataset.task], seed=settings.seed)
         run.write_ranking(ranking)
     return SearchResult(
         run=path,
@@ -139,11 +138,12 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
         weights=settings.weights,
         ranking=ranking,
         top=settings.top,
-        failures=tuple(failures),
+        dropped=tuple(sorted(measured.dropped.values(), key=lambda each: -each.score)),
+        failures=tuple(measured.failures),
         skipped=dataset.skipped,
-        notes=tuple((record.model, note) for record in measured for note in record.notes),
-        phases=_total_phases(measured),
-        num_resumed=len(before & {record.model for record in measured}),
+        notes=tuple((record.model, note) for record in records for note in record.notes),
+        phases=_total_phases(records),
+        num_resumed=measured.num_resumed,
     )
 
 
@@ -183,17 +183,6 @@ def _open(settings: SearchSettings, watch: Watch) -> Dataset:
     return dataset
 
 
-def _decisive(scorers: Sequence[str]) -> tuple[str, ...]:
-    """The scorers a ranking rests on: those that judge every item, so that items can be resampled."""
-    for scorer in ACCURACY_SCORERS:
-        if scorer in scorers:
-            return (scorer,)
-    raise RequestError(
-        f"cannot rank by {', '.join(scorers)} alone: expected at least one of {', '.join(ACCURACY_SCORERS)}, "
-        "which judge item by item and so can say how sure a ranking is; add one to --scorers"
-    )
-
-
 def _identity(settings: SearchSettings, dataset: Dataset, scorers: Sequence[str], device: str) -> dict[str, Any]:
     """Whatever decides the numbers; the models may grow from one start to the next."""
     return {
@@ -205,129 +194,76 @@ def _identity(settings: SearchSettings, dataset: Dataset, scorers: Sequence[str]
         "pooling": settings.pooling,
         "layers": settings.layers,
         "tokens": settings.tokens,
+        "precision": settings.precision,
+        "race": None if settings.exhaustive or settings.plain else [settings.top, settings.risk],
         "device": device.partition(":")[0],
         "seed": settings.seed,
     }
 
 
-def _measure_all(
+def _measure(
     models: Sequence[ModelRef],
-    finished: dict[str, ModelMeasured],
     settings: SearchSettings,
-    scorers: Sequence[str],
+    scorers: tuple[str, ...],
     dataset: Dataset,
     device: str,
     run: RunFolder,
     watch: Watch,
-) -> list[Failure]:
-    """Measure what is not in `finished` yet and add it there; what fails comes back."""
-    failures = []
-    for done, model in enumerate(models):
-        watch(Progress(task="models", done=done, total=len(models), detail=str(model)))
-        meter = Meter(device)
+) -> "_Measured":
+    """Take over what the run folder holds of these models, measure the others, and put it there."""
+    from modelhound.measuring import Job, measure_plainly, measure_together
+
+    measured = _Measured({}, {}, [])
+    finished = {record.model: record for record in run.read(ModelMeasured)}
+    todo: dict[ModelRef, str] = {}
+
+    def tell(record: ModelMeasured | ModelDropped | Failure) -> None:
+        run.append(record)
+        measured.add(record)
+
+    for model in models:
         try:
-            with meter.phase("read weights"):
-                stamp = source_of(model).stamp(model.name)
-            if str(model) in finished and finished[str(model)].stamp == stamp:
-                continue
-            finished.pop(str(model), None)  # measured with other weights than there are now
-            record = _measure(model, stamp, settings, scorers, dataset, meter, watch)
-        except (RequestError, StoreError):
-            raise  # not this model's fault: data that changed or cannot be read, a disk that is full
-        except Exception as error:  # whatever a stranger's model raises, the others go on
-            failure = Failure(model=str(model), phase=meter.current_phase, error=_explain(error))
-            failures.append(failure)
-            run.append(failure)
+            stamp = source_of(model).stamp(model.name)
+        except ModelError as error:
+            tell(Failure(model=str(model), phase="read weights", error=str(error)))
+            continue
+        if str(model) in finished and finished[str(model)].stamp == stamp:
+            measured.add(finished[str(model)])
         else:
-            run.append(record)
-            finished[str(model)] = record
-    return failures
+            todo[model] = stamp
+    num_resumed = len(measured.models)
+    if todo:
+        measure = measure_plainly if settings.plain else measure_together
+        measure(
+            Job(
+                models=todo,
+                dataset=dataset,
+                settings=settings,
+                scorers=scorers,
+                device=device,
+                tell=tell,
+                watch=watch,
+            )
+        )
+    return dataclasses.replace(measured, num_resumed=num_resumed)
 
 
-def _measure(
-    model: ModelRef,
-    stamp: str,
-    settings: SearchSettings,
-    scorers: Sequence[str],
-    dataset: Dataset,
-    meter: Meter,
-    watch: Watch,
-) -> ModelMeasured:
-    """One model from its weight file to its scores."""
-    from modelhound.features import arrange, extract_features, suitable_batch
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Measured:
+    """What is known of the models asked for."""
 
-    weights = None
-    if settings.weights == "pretrained":
-        with meter.phase("read weights"):
-            weights = source_of(model).read_weights(model.name)
-    with meter.phase("build model"):
-        network = _build_reproducibly(model, weights, settings)
-    with meter.phase("weights to device"):
-        arrange(network, meter.device)
-    extracted = extract_features(
-        network,
-        dataset,
-        device=meter.device,
-        batch=settings.batch or suitable_batch(network.preprocessing, meter.device),
-        workers=settings.workers,
-        meter=meter,
-        classify="leep" in scorers,
-        watch=watch,
-    )
-    scores, layer = _score_best_layer(extracted, scorers, settings.seed, meter)
-    notes = [f"{scorer} is missing: {reason}" for scorer, reason in scores.missing.items()]
-    if len(extracted.layers) > 1:
-        notes.append(f"layer {layer + 1} of {len(extracted.layers)} scores best")
-    form = network.preprocessing
-    if (
-        isinstance(dataset.reader, PreparedReader)
-        and isinstance(form, Preprocessing)
-        and not dataset.reader.holds(form)
-    ):
-        notes.append("its way to resize is not among those prepared, so that images were resized twice")
-    if extracted.num_truncated:
-        limit = getattr(form, "max_tokens", None)
-        notes.append(f"{extracted.num_truncated} of {len(dataset)} texts were cut to {limit} tokens")
-    return ModelMeasured(
-        model=str(model),
-        stamp=stamp,
-        num_parameters=network.num_parameters,
-        num_features=extracted.layers[layer].features.shape[1],
-        num_items=len(dataset),
-        scores={name: each.value for name, each in scores.values.items()},
-        item_scores={
-            name: pack_items(each.item_scores) for name, each in scores.values.items() if each.item_scores is not None
-        },
-        phases=meter.samples,
-        wall_seconds=meter.wall_seconds,
-        peak_memory_bytes=meter.peak_memory_bytes,
-        notes=tuple(notes),
-    )
+    models: dict[str, ModelMeasured]
+    dropped: dict[str, ModelDropped]
+    failures: list[Failure]
+    num_resumed: int = 0
 
-
-def _score_best_layer(extracted: "Extracted", scorers: Sequence[str], seed: int, meter: Meter) -> tuple["Scores", int]:
-    """The scores of the layer that the decisive scorer likes best, and its place among those extracted."""
-    from modelhound.scores import score
-
-    (decisive,) = _decisive(scorers)
-    by_layer = [score(layer, scorers, seed=seed, timed=lambda name: meter.phase("score")) for layer in extracted.layers]
-    best = max(range(len(by_layer)), key=lambda place: by_layer[place].values[decisive].value)
-    return by_layer[best], best
-
-
-def _build_reproducibly(model: ModelRef, weights: Weights | None, settings: SearchSettings) -> Network:
-    """Build with the global random state set aside, so that random weights depend on the seed alone."""
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        return source_of(model).build(model.name, weights, settings)
-
-
-def _explain(error: Exception) -> str:
-    """An error as one line: our own speak for themselves, others are named."""
-    text = " ".join(str(error).split()) or "no message"
-    return text if isinstance(error, HoundError) else f"{type(error).__name__}: {text}"
+    def add(self, record: ModelMeasured | ModelDropped | Failure) -> None:
+        if isinstance(record, ModelMeasured):
+            self.models[record.model] = record
+        elif isinstance(record, ModelDropped):
+            self.dropped[record.model] = record
+        else:
+            self.failures.append(record)
 
 
 def _total_phases(measured: Sequence[ModelMeasured]) -> dict[str, float]:

@@ -35,7 +35,11 @@ class BytesReader:
         return hashlib.sha256(self.files[position]).hexdigest()
 
     def check(self, position: int) -> None:
-        decode_image(bytes(self.files[position]), preview=True)
+        decode_image(self.read_bytes(position), preview=True)
 
     def read(self, position: int) -> Image.Image:
-        return decode_image(bytes(self.files[position]))
+        return decode_image(self.read_bytes(position))
+
+    def read_bytes(self, position: int) -> bytes:
+        """The file itself, for whoever decodes many at once."""
+        return bytes(self.files[position])

@@ -3,7 +3,7 @@
 In:  one of the names
 Out: a Listing whose items are already in memory
 Nothing here downloads anything or imports scikit-learn. `zoo/make_data.py` made the files; their origin and licences are
-in `embedded/README.md`.
+in `data/embedded/README.md`.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from modelhound.data.source import DataRequest, Listing
-from modelhound.data.texts import TextReader
+from modelhound.data.sources.texts import TextReader
 from modelhound.errors import DataError
 
 __all__ = ["EMBEDDED", "EmbeddedSource"]

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 import msgspec
 import numpy as np
 
-from modelhound.data.folder import FileReader
 from modelhound.data.source import DataRequest, Listing, printable
-from modelhound.data.table_files import local_path
+from modelhound.data.sources.folder import FileReader
+from modelhound.data.sources.table_files import local_path
 from modelhound.errors import DataError
 
 __all__ = ["Food101Source"]

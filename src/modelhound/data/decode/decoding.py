@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from modelhound.compat import import_timm
 from modelhound.data.dataset import Dataset
-from modelhound.data.decoders import Decoder
-from modelhound.data.prepared import PreparedReader, Variant
-from modelhound.data.preprocessing import OwnTransform, Preprocessing
+from modelhound.data.decode.decoders import Decoder
+from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant, make_cut
 from modelhound.data.source import UnreadableItemError
+from modelhound.data.sources.prepared import PreparedReader
 from modelhound.errors import DataError
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def decode_on_host(
         for each in transforms
     }
     ready = {variant for variant, form in variants.items() if _is_ready(dataset, form)}
-    cuts = {variant: _make_cut(variant) for variant in variants if variant not in ready}
+    cuts = {variant: make_cut(variant) for variant in variants if variant not in ready}
     views = {variant: each.numpy() for variant, each in pixels.items()}
 
     def work(rows: range) -> int:
@@ -164,7 +163,7 @@ def _cut_groups(
     """Images of one size share two matrix products per variant."""
     import torch
 
-    from modelhound.data.resizing import resize_and_crop
+    from modelhound.data.decode.resizing import resize_and_crop
 
     groups: dict[tuple[int, ...], list[int]] = {}
     for place, image in enumerate(images):
@@ -225,27 +224,6 @@ def _as_tensor(image: Image.Image) -> "Tensor":
     import torch
 
     return torch.from_numpy(np.array(image))
-
-
-def _make_cut(variant: Variant) -> _Cut:
-    """timm's evaluation transform up to the pixels, as a PIL image."""
-    whole = import_timm().data.create_transform(
-        input_size=(_NUM_CHANNELS, *variant.input_size),
-        is_training=False,
-        interpolation=variant.interpolation,
-        crop_pct=variant.crop_fraction,
-        crop_mode=variant.crop_mode,
-        mean=tuple(value / 255 for value in variant.fill or (0, 0, 0)),
-        normalize=False,
-    )
-    *steps, _ = whole.transforms  # the last makes a tensor of it
-
-    def cut(image: Image.Image) -> Image.Image:
-        for step in steps:
-            image = step(image)
-        return image
-
-    return cut
 
 
 @contextmanager

@@ -17,15 +17,14 @@ from typing import Self
 import numpy as np
 from PIL import Image
 
-from modelhound.data.embedded import EMBEDDED
-from modelhound.data.images import decode_image
+from modelhound.data.images import IMAGE_SUFFIXES, decode_image
 from modelhound.data.source import DataRequest, Listing, UnreadableItemError, printable
+from modelhound.data.sources.embedded import EMBEDDED
 from modelhound.errors import DataError
 from modelhound.records import ItemSkipped
 
 __all__ = ["FileReader", "FolderSource"]
 
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 _KINDS = "jpg, jpeg, png, webp, bmp, tif, tiff or gif"
 _LAYOUT = "a folder that holds one folder of images per class"
 _SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"}
@@ -180,7 +179,7 @@ def _split_entries(folder: Path) -> tuple[list[str], list[str]]:
                 continue
             if _is_folder(entry):
                 folders.append(entry.name)
-            elif entry.name.lower().endswith(_SUFFIXES) and (entry.is_symlink() or entry.is_file()):
+            elif entry.name.lower().endswith(IMAGE_SUFFIXES) and (entry.is_symlink() or entry.is_file()):
                 images.append(entry.name)  # a broken link too: somebody meant it as data, so reading it shall say so
     return folders, images
 

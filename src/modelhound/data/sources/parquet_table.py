@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelhound.data.source import DataRequest, Listing, printable
-from modelhound.data.table_files import find_file, has_suffix, local_path
-from modelhound.data.tables import NUM_SAMPLED, Chunk, Table, list_table
+from modelhound.data.sources.table_files import find_file, has_suffix, local_path
+from modelhound.data.sources.tables import NUM_SAMPLED, Chunk, Table, list_table
 from modelhound.errors import DataError
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from modelhound.data.cifar_pickle import load_plain_pickle
 from modelhound.data.source import DataRequest, Listing, printable
-from modelhound.data.table_files import local_path
+from modelhound.data.sources.cifar_pickle import load_plain_pickle
+from modelhound.data.sources.table_files import local_path
 from modelhound.errors import DataError
 
 __all__ = ["CifarReader", "CifarSource"]

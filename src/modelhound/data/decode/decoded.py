@@ -17,12 +17,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from modelhound.data.dataset import Dataset
-from modelhound.data.decoders import Choice, choose_decoder, find_decoders
-from modelhound.data.decoding import decode_on_device, decode_on_host
+from modelhound.data.decode.decoders import Choice, choose_decoder, find_decoders
+from modelhound.data.decode.decoding import decode_on_device, decode_on_host
 from modelhound.data.loading import InputForm
-from modelhound.data.prepared import PreparedReader, Variant
-from modelhound.data.preprocessing import OwnTransform, Preprocessing
+from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant
 from modelhound.data.source import UnreadableItemError
+from modelhound.data.sources.prepared import PreparedReader
 from modelhound.data.tokenising import Tokenising
 from modelhound.errors import ModelError, RequestError
 from modelhound.meter import count_cores

@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from modelhound.data.prepared import Variant
+from modelhound.data.preprocessing import Variant
 
 __all__ = ["resize_and_crop"]
 

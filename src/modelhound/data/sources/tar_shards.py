@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from modelhound.data.images import decode_image
 from modelhound.data.source import DataRequest, Item, Listing, Modality, UnreadableItemError, printable
-from modelhound.data.table_files import local_path
-from modelhound.data.tar_index import Member, index_shard, sample_key, shown
+from modelhound.data.sources.table_files import local_path
+from modelhound.data.sources.tar_index import Member, index_shard, sample_key, shown
 from modelhound.errors import DataError
 from modelhound.records import ItemSkipped
 
@@ -64,15 +64,19 @@ class TarReader:
         return f"{Path(self.shards[shard]).name} {offset} {num_bytes} {changed_at}"
 
     def check(self, position: int) -> None:
-        data = _read_place(self.shards, self.places[position])
+        data = self.read_bytes(position)
         if self.modality == "image":
             decode_image(data, preview=True)
         elif not _as_text(data).strip():
             raise UnreadableItemError("the text is empty")
 
     def read(self, position: int) -> Item:
-        data = _read_place(self.shards, self.places[position])
+        data = self.read_bytes(position)
         return decode_image(data) if self.modality == "image" else (_as_text(data),)
+
+    def read_bytes(self, position: int) -> bytes:
+        """The file itself, for whoever decodes many at once."""
+        return _read_place(self.shards, self.places[position])
 
 
 class TarSource:

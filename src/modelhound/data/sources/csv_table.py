@@ -21,10 +21,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelhound.data.columns import is_usual_name
 from modelhound.data.source import DataRequest, Listing, printable
-from modelhound.data.table_files import find_file, has_suffix, open_text
-from modelhound.data.tables import NUM_SAMPLED, Chunk, Table, list_table
+from modelhound.data.sources.columns import is_usual_name
+from modelhound.data.sources.table_files import find_file, has_suffix, open_text
+from modelhound.data.sources.tables import NUM_SAMPLED, Chunk, Table, list_table
 from modelhound.errors import DataError
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from modelhound.data.preprocessing import Preprocessing
+from modelhound.data.preprocessing import Preprocessing, Variant
 from modelhound.data.source import DataRequest, Listing, UnreadableItemError, printable
-from modelhound.data.table_files import local_path
+from modelhound.data.sources.table_files import local_path
 from modelhound.errors import DataError
 from modelhound.records import ItemSkipped
 from modelhound.settings import Task
@@ -43,7 +43,6 @@ __all__ = [
     "PreparedReader",
     "PreparedSource",
     "StoredVariant",
-    "Variant",
     "list_prepared",
     "read_manifest",
 ]
@@ -54,44 +53,6 @@ _AGAIN = "start the same `hound prepare` again"
 _NUM_CHANNELS = 3
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
-
-
-class Variant(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a Preprocessing that ends in pixels; what comes after it is arithmetic."""
-
-    input_size: tuple[_Count, _Count]
-    interpolation: str
-    crop_fraction: float
-    crop_mode: str
-    fill: tuple[int, int, int] | None
-    """The colour around images that do not fill the square; None unless the crop mode is border."""
-
-    @classmethod
-    def of(cls, preprocessing: Preprocessing) -> Self:
-        red, green, blue = (round(255 * value) for value in preprocessing.mean)  # as timm does
-        return cls(
-            input_size=preprocessing.input_size,
-            interpolation=preprocessing.interpolation,
-            crop_fraction=preprocessing.crop_fraction,
-            crop_mode=preprocessing.crop_mode,
-            fill=(red, green, blue) if preprocessing.crop_mode == "border" else None,
-        )
-
-    @classmethod
-    def square(cls, side: int) -> Self:
-        """For no model in particular: the shorter side brought to `side` pixels, the middle of the longer one kept."""
-        return cls(input_size=(side, side), interpolation="bicubic", crop_fraction=1.0, crop_mode="center", fill=None)
-
-    @property
-    def name(self) -> str:
-        """What its folder is called."""
-        height, width = self.input_size
-        fill = "" if self.fill is None else "-" + "".join(f"{value:02x}" for value in self.fill)
-        return f"{height}x{width}-{self.interpolation}-{self.crop_fraction}-{self.crop_mode}{fill}"
-
-    @property
-    def item_bytes(self) -> int:
-        return self.input_size[0] * self.input_size[1] * _NUM_CHANNELS
 
 
 class StoredVariant(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from modelhound.data.columns import Roles, Sample, find_roles
-from modelhound.data.folder import FileReader
-from modelhound.data.image_bytes import BytesReader
-from modelhound.data.labels import LabelColumn, encode_labels, tidy_label
 from modelhound.data.source import DataRequest, Listing, Reader
-from modelhound.data.texts import TextReader
+from modelhound.data.sources.columns import Roles, Sample, find_roles
+from modelhound.data.sources.folder import FileReader
+from modelhound.data.sources.image_bytes import BytesReader
+from modelhound.data.sources.labels import LabelColumn, encode_labels, tidy_label
+from modelhound.data.sources.texts import TextReader
 from modelhound.errors import DataError
 from modelhound.records import ItemSkipped
 

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from modelhound.data.source import DataRequest, Listing, printable
-from modelhound.data.table_files import find_file, has_suffix, open_text
-from modelhound.data.tables import NUM_SAMPLED, Chunk, Table, list_table
+from modelhound.data.sources.table_files import find_file, has_suffix, open_text
+from modelhound.data.sources.tables import NUM_SAMPLED, Chunk, Table, list_table
 from modelhound.errors import DataError
 
 __all__ = ["JsonSource"]

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from modelhound.data.parquet_table import names_of_classes
 from modelhound.data.source import DataRequest, Listing, printable
-from modelhound.data.table_files import find_file, has_suffix, local_path
-from modelhound.data.tables import NUM_SAMPLED, Chunk, Table, list_table
+from modelhound.data.sources.parquet_table import names_of_classes
+from modelhound.data.sources.table_files import find_file, has_suffix, local_path
+from modelhound.data.sources.tables import NUM_SAMPLED, Chunk, Table, list_table
 from modelhound.errors import DataError
 
 __all__ = ["HubDatasetSource"]

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Never
 
+from modelhound.data.images import IMAGE_SUFFIXES
 from modelhound.errors import DataError
 
 __all__ = ["Roles", "Sample", "find_roles", "is_usual_name"]
@@ -28,7 +29,6 @@ __all__ = ["Roles", "Sample", "find_roles", "is_usual_name"]
 Sample = Mapping[str, Sequence[Any]]
 """Column -> its values in the first rows."""
 
-_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
 # fmt: off
 _SURE_LABELS = ("label", "labels", "class", "classes", "target", "targets", "y")
@@ -177,7 +177,7 @@ def _holds_images(values: Sequence[Any]) -> bool:
 
 def _is_image(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip().lower().endswith(_IMAGE_SUFFIXES) and "\n" not in value.strip()
+        return value.strip().lower().endswith(IMAGE_SUFFIXES) and "\n" not in value.strip()
     if isinstance(value, dict):
         return isinstance(value.get("bytes"), bytes) or ("bytes" in value and isinstance(value.get("path"), str))
     return isinstance(value, bytes) and not _is_utf8(value)
