@@ -98,7 +98,7 @@ class Meter:
         if self._on_cuda:
             import torch
 
-            torch.cuda.synchronize(self.device)
+            torch.cuda.current_stream(self.device).synchronize()
 
 
 def seconds_now() -> float:

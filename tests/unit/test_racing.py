@@ -15,11 +15,12 @@ def draw(accuracies: list[float], num_items: int, seed: int) -> np.ndarray:
     return np.stack([row < np.quantile(row, level) for row, level in zip(mixed, accuracies, strict=True)]).astype(float)
 
 
-def test_rungs_double_up_to_all_items() -> None:
-    assert rung_sizes(1000, 10) == (100, 200, 400, 1000)
-    assert rung_sizes(1000, 100) == (500, 1000)
-    assert rung_sizes(150, 2) == (150,)
-    assert rung_sizes(8000, 10)[-2:] == (3200, 8000)
+def test_rungs_grow_fourfold_up_to_all_items() -> None:
+    assert rung_sizes(1000, 10) == (100, 1000)
+    assert rung_sizes(2000, 10) == (100, 400, 2000)
+    assert rung_sizes(1000, 100) == (1000,)
+    assert rung_sizes(350, 2) == (350,)
+    assert rung_sizes(8000, 10) == (100, 400, 1600, 8000)
 
 
 def test_a_hopeless_model_goes_and_close_ones_stay() -> None:

@@ -21,7 +21,7 @@ __all__ = ["Verdict", "judge_rung", "rung_sizes"]
 _WIDENING = 1.5
 _LEAST_ITEMS = 100
 _LEAST_PER_GROUP = 5  # with fewer of a class, leave-one-out says little
-_GROWTH = 2
+_GROWTH = 4
 
 Floats = NDArray[np.float64]
 

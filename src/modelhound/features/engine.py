@@ -7,7 +7,7 @@ plain path to the last bit, as long as batches are cut in the same places.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.data.decode.decoded import DecodedChunk, decode
+from modelhound.data.decode.decoders import Choice
 from modelhound.data.tokens import TokenisedTexts, tokenise_once
 from modelhound.errors import ModelError, RequestError
 from modelhound.features.plain import suitable_batch
@@ -51,6 +52,8 @@ class Request:
     device: str
     dtype: torch.dtype
     batch: int | None = None
+    found_out: dict[str, Choice] = field(default_factory=dict)
+    """Which decoder is the fastest on this data, for the next plan."""
     watch: Watch = silent
 
 
@@ -156,7 +159,12 @@ class _Job:
             images = {key: form for key, form in self._forms.items() if not isinstance(form, Tokenising)}
             if images:
                 forms = list(images.values())
-                decoded = decode(request.dataset, positions, forms, device=request.device, watch=request.watch)
+                known = request.found_out.get("decoder")
+                decoded = decode(
+                    request.dataset, positions, forms, device=request.device, choice=known, watch=request.watch
+                )
+                if decoded.choice is not None:
+                    request.found_out["decoder"] = decoded.choice
                 for key, form in images.items():
                     feeds[key] = _ImageFeed(decoded, form, chunk.start, self._batch(form), request.dtype)
             texts = {key: form for key, form in self._forms.items() if isinstance(form, Tokenising)}
@@ -185,12 +193,11 @@ class _Job:
                 torch.inference_mode(),
                 torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
                 running(blueprint.network, blueprint.anatomy, first, first + len(step.segments)) as run,
+                meter.phase("forward"),  # one for all batches: to look at the clock means to wait for the device
             ):
-                # one phase for all batches: to look at the clock means to wait for the device
-                with meter.phase("forward"):
-                    for number in range(feed.num_batches):
-                        inputs = feed.inputs(number) if first == 0 else feed.stand_in(number)
-                        made.append(run(inputs, None if source is None else source[number]))
+                for number in range(feed.num_batches):
+                    inputs = feed.inputs(number) if first == 0 else feed.stand_in(number)
+                    made.append(run(inputs, None if source is None else source[number]))
             if step.finishes:
                 _check_finite(made)
         except RequestError:

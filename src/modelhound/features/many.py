@@ -8,15 +8,15 @@ over several ranges of items, which is what a race does.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
 
 import psutil
 import torch
 
 from modelhound.data import Dataset
+from modelhound.data.decode.decoders import Choice
 from modelhound.features.engine import Request, Rows, chain_of, run_plan
 from modelhound.features.plain import suitable_batch
-from modelhound.features.workshop import Specimen, Workshop
+from modelhound.features.workshop import Specimen, Workshop, hash_tensor
 from modelhound.meter import Meter, count_cores
 from modelhound.models import ModelRef, Weights, source_of
 from modelhound.plan import Costs, Plan, make_plan
@@ -28,7 +28,6 @@ __all__ = ["Failed", "Session", "usable_memory"]
 Failed = Callable[[str, str, Exception], None]
 """Told of a model that cannot be used: the model, the phase it happened in, and why."""
 
-_READ_AHEAD = 4  # weight files read at the same time
 _SHARE_OF_HOST, _SHARE_OF_DEVICE = 0.6, 0.85  # of what is free: others live here too
 # Rough rates: a plan only needs to know whether computing something again is dearer than keeping it.
 _FLOPS_PER_SECOND = {"cpu": 4e10, "cuda": 2e14}
@@ -39,7 +38,7 @@ _LAUNCH_SECONDS = 1e-3
 
 
 class Session:
-    """Many models, one data set. Close it, or use it as a context."""
+    """Many models, one data set."""
 
     def __init__(
         self,
@@ -57,19 +56,14 @@ class Session:
         self._batch, self._watch = batch, watch
         self._memory_bytes = memory_bytes or usable_memory(device)
         self._workshop = Workshop(settings, seed=seed, device=device, dtype=dtype)
+        self._found_out: dict[str, Choice] = {}
         self.specimens: dict[str, Specimen] = {}
         self.seconds: dict[str, dict[str, float]] = {}
         """What reading and building each model took, by phase."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._workshop.close()
-
     def survey(self, models: Sequence[ModelRef], *, failed: Failed) -> None:
         """Read the weights of all models and take them apart."""
-        readers = ThreadPoolExecutor(min(_READ_AHEAD, count_cores()), thread_name_prefix="read weights")
+        readers = ThreadPoolExecutor(count_cores(), thread_name_prefix="read weights")
         try:
             upcoming = [readers.submit(self._read, model) for model in models]
             for done, model in enumerate(models):
@@ -77,9 +71,9 @@ class Session:
                 meter = Meter(self._device)
                 try:
                     with meter.phase("read weights"):
-                        weights = upcoming[done].result()
+                        weights, hashes = upcoming[done].result()
                     with meter.phase("build model"):
-                        self.specimens[str(model)] = self._workshop.take_apart(model, weights)
+                        self.specimens[str(model)] = self._workshop.take_apart(model, weights, hashes)
                 except Exception as error:  # whatever a stranger's model raises, the others go on
                     failed(str(model), meter.current_phase, error)
                 self.seconds[str(model)] = {each.phase: each.total for each in meter.samples}
@@ -109,12 +103,17 @@ class Session:
             device=self._device,
             dtype=self._dtype,
             batch=self._batch,
+            found_out=self._found_out,
             watch=self._watch,
         )
         run_plan(self.plan(models, items), request, done=done, failed=failed)
 
-    def _read(self, model: ModelRef) -> Weights | None:
-        return None if self._settings.weights == "random" else source_of(model).read_weights(model.name)
+    def _read(self, model: ModelRef) -> tuple[Weights | None, dict[str, str]]:
+        """Tensors and their hashes: reading them for hashing brings them into memory, several models at a time."""
+        if self._settings.weights == "random":
+            return None, {}
+        weights = source_of(model).read_weights(model.name)
+        return weights, {name: hash_tensor(tensor) for name, tensor in weights.items()}
 
     def _costs(self, models: Sequence[str]) -> Costs:
         batches = [suitable_batch(self.specimens[model].form, self._device) for model in models]

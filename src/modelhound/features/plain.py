@@ -21,7 +21,7 @@ __all__ = ["Extracted", "arrange", "extract_features", "suitable_batch"]
 
 _CPU_BATCH_PIXELS = 1 << 20  # as fast as larger batches in half the memory: benchmarks/results/allocator_*
 _CPU_BATCH_TOKENS = 1 << 13
-_CUDA_BATCH = 128
+_CUDA_BATCH = 256
 _MAX_CPU_BATCH = 128
 
 

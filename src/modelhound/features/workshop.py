@@ -10,9 +10,7 @@ once. A module is built for the first model of an architecture; for the others o
 """
 
 import hashlib
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +19,11 @@ from torch import Tensor, nn
 
 from modelhound.data import InputForm, Tokenising
 from modelhound.data.tokenising import tokenise
-from modelhound.meter import count_cores
 from modelhound.models import ModelRef, Network, Weights, source_of
 from modelhound.models.parts import PROBE_TOKENS, Anatomy, dissect
 from modelhound.settings import ModelSettings
 
-__all__ = ["Blueprint", "Specimen", "Workshop", "install"]
+__all__ = ["Blueprint", "Specimen", "Workshop", "hash_tensor", "install"]
 
 _PROBE_ITEMS = 2
 _PROBE_TEXT = "what does it say " * PROBE_TOKENS
@@ -40,8 +37,9 @@ class Blueprint:
     anatomy: Anatomy
     slots: Mapping[str, Tensor] = field(repr=False)
     """The module's parameters and buffers by name."""
+    kinds: Mapping[str, torch.dtype] = field(repr=False)
+    """The types these had before they were brought to the device."""
     parameters: frozenset[str] = field(repr=False)
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,32 +64,27 @@ class Specimen:
 
 
 class Workshop:
-    """Takes models apart for one device and precision. Several threads may use it."""
+    """Takes models apart for one device and precision."""
 
     def __init__(self, settings: ModelSettings, *, seed: int, device: str, dtype: torch.dtype) -> None:
         self._settings, self._seed, self.device, self.dtype = settings, seed, device, dtype
         self._by_mould: dict[str, Blueprint] = {}
         self._by_architecture: dict[str, Blueprint] = {}
         self._known: dict[tuple[str, str], Tensor] = {}
-        self._building = (
-            threading.Lock()
-        )  # random numbers and forwards with hooks are no business of two threads at once
-        self._hashers = ThreadPoolExecutor(count_cores(), thread_name_prefix="hash")
 
-    def close(self) -> None:
-        self._hashers.shutdown(cancel_futures=True)
-
-    def take_apart(self, model: ModelRef, weights: Weights | None) -> Specimen:
-        """The parts of one model; `weights` as its source reads them, or None for random ones."""
+    def take_apart(self, model: ModelRef, weights: Weights | None, hashes: Mapping[str, str]) -> Specimen:
+        """The parts of one model; `weights` as its source reads them with the hash of each, or None for random ones."""
         mould = source_of(model).mould(model.name, self._settings)
-        with self._building:
-            blueprint = self._by_mould.get(mould) if mould else None
-            tensors = weights if blueprint and weights is not None and _fits(blueprint, weights) else None
-            if blueprint is None or tensors is None:
-                blueprint, tensors = self._build(model, mould, weights)
+        blueprint = self._by_mould.get(mould) if mould else None
+        tensors: Mapping[str, Tensor]
+        if blueprint is not None and weights is not None and _fits(blueprint, weights):
+            tensors = weights
+        else:
+            blueprint, tensors = self._build(model, mould, weights)
+            hashes = {}  # building may have renamed or converted them
         used = {name for part in blueprint.anatomy.parts for name in part.tensors}
         own = {name: tensors.get(name, blueprint.slots[name]) for name in blueprint.slots if name in used}
-        hashes = dict(zip(own, self._hashers.map(_hash, own.values()), strict=True))
+        hashes = {name: hashes.get(name) or hash_tensor(tensor) for name, tensor in own.items()}
         return Specimen(
             model=model,
             blueprint=blueprint,
@@ -120,6 +113,7 @@ class Workshop:
                 network=network,
                 anatomy=anatomy,
                 slots=dict(_all_tensors(network.module)),
+                kinds={name: tensor.dtype for name, tensor in tensors.items()},
                 parameters=frozenset(name for name, _ in network.module.named_parameters(remove_duplicate=False)),
             ),
         )
@@ -160,7 +154,13 @@ def _fits(blueprint: Blueprint, weights: Weights) -> bool:
     """Whether the tensors can go into the module as they are: those of the parts have their names and shapes."""
     saved = set(blueprint.network.module.state_dict(keep_vars=True))
     used = {name for part in blueprint.anatomy.parts for name in part.tensors}
-    return all(name in weights and weights[name].shape == blueprint.slots[name].shape for name in used if name in saved)
+    return all(
+        name in weights
+        and weights[name].shape == blueprint.slots[name].shape
+        and weights[name].dtype == blueprint.kinds[name]
+        for name in used
+        if name in saved
+    )
 
 
 def _find_classifier(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None] | None:
@@ -178,7 +178,7 @@ def _count_parameters(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> in
     return sum(tensor.numel() for name, tensor in tensors.items() if name in blueprint.parameters)
 
 
-def _hash(tensor: Tensor) -> str:
+def hash_tensor(tensor: Tensor) -> str:
     """Over shape, type and content, whatever the order in memory."""
     plain = tensor.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{tuple(plain.shape)} {plain.dtype}".encode())

@@ -9,7 +9,9 @@ scorer's leave-one-out scores on all items so far say who can still be among the
 judged by all scorers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
 
 import numpy as np
 import torch
@@ -33,7 +35,7 @@ __all__ = ["measure_together"]
 def measure_together(job: Job) -> None:
     """Measure every model; those that fail or are dropped are told as such and the others go on."""
     race = _Race(job)
-    with Session(
+    session = Session(
         job.dataset,
         job.settings,
         seed=job.settings.seed,
@@ -42,13 +44,21 @@ def measure_together(job: Job) -> None:
         batch=job.settings.batch,
         memory_bytes=job.settings.memory_bytes(),
         watch=job.watch,
-    ) as session:
-        session.survey(tuple(job.models), failed=race.lose)
-        race.start(session)
+    )
+    session.survey(tuple(job.models), failed=race.lose)
+    race.start(session)
+    with _Aside(job.device) as aside:
         for items in race.rungs():
             if not race.running:
                 return
-            session.run(race.running, items, race.order, done=race.take, failed=race.lose)
+            session.run(
+                tuple(race.running),
+                items,
+                race.order,
+                done=lambda model, rows: aside.do(race.take, model, rows),
+                failed=race.lose,
+            )
+            aside.wait()
             race.judge(items.stop)
 
 
@@ -57,6 +67,43 @@ def _choose_dtype(job: Job) -> torch.dtype:
     if job.settings.precision != "auto":
         return names[job.settings.precision]
     return torch.float32 if job.device == "cpu" else torch.bfloat16
+
+
+class _Aside:
+    """Scores while the device goes on with other models: in a thread and on a stream of its own; on a CPU, at once."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="score") if device != "cpu" else None
+        self._waiting: list[Future[None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def do(self, work: Callable[[str, Rows], None], model: str, rows: Rows) -> None:
+        if self._thread is None:
+            work(model, rows)
+            return
+        made = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        made.record(torch.cuda.current_stream(self._device))
+        self._waiting.append(self._thread.submit(self._work, work, model, rows, made))
+
+    def wait(self) -> None:
+        """Until all of it is done; what went wrong is raised here."""
+        for each in self._waiting:
+            each.result()
+        self._waiting.clear()
+
+    def _work(self, work: Callable[[str, Rows], None], model: str, rows: Rows, made: torch.cuda.Event) -> None:
+        with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
+            made.wait()
+            rows.features.record_stream(torch.cuda.current_stream(self._device))
+            work(model, rows)
+            torch.cuda.current_stream(self._device).synchronize()
 
 
 class _Race:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import torch
 
 from modelhound.scores.algebra import Algebra
+from modelhound.scores.descent import descend
 from modelhound.scores.feature_set import Score
 from modelhound.scores.outcomes import judge_items
 from modelhound.scores.split import Split
@@ -140,37 +141,29 @@ def _minimise(inputs: torch.Tensor, task: _Task, second_moments: torch.Tensor) -
     curvature = task.spread * second_moments
     curvature.diagonal().add_(1 / num_items)
     lower = torch.linalg.cholesky(curvature)
-    steered = curvature.new_zeros(inputs.shape[1], num_columns)  # L'W
-    shifts = curvature.new_zeros(num_columns)  # intercepts, in units in which their curvature is 1 as well
     unit = 1 / math.sqrt(task.spread)
     blocks = list(Algebra.slices(num_items, num_columns))
 
-    def weights() -> torch.Tensor:
+    def take_apart(place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights, from L'W; intercepts, from units in which their curvature is 1 as well."""
+        steered, shifts = place[:-num_columns].view(-1, num_columns), place[-num_columns:]
         solved: torch.Tensor = torch.linalg.solve_triangular(lower.T, steered, upper=True)
-        return solved
+        return solved, shifts * unit
 
-    def evaluate() -> float:
-        # Gradients by hand: a few lines, and they work inside torch.inference_mode, where features may come from.
-        now = weights()
-        small, offsets = now.to(inputs.dtype), (shifts * unit).to(inputs.dtype)
+    def evaluate(place: torch.Tensor) -> tuple[float, torch.Tensor]:
+        now, intercepts = take_apart(place)
+        small, offsets = now.to(inputs.dtype), intercepts.to(inputs.dtype)
         loss = float(now.square().sum()) / 2
-        slope, pull = now, torch.zeros_like(shifts)
+        slope, pull = now, torch.zeros_like(intercepts)
         for rows in blocks:
             some_loss, errors = task.compare(rows, torch.addmm(offsets, inputs[rows], small))
             loss += some_loss
             slope += inputs[rows].T @ errors
             pull += errors.sum(0, dtype=torch.float64)
-        steered.grad = torch.linalg.solve_triangular(lower, slope.div_(num_items), upper=False).contiguous()
-        shifts.grad = pull * (unit / num_items)
-        return loss / num_items
+        steered_slope = torch.linalg.solve_triangular(lower, slope.div_(num_items), upper=False)
+        return loss / num_items, torch.cat([steered_slope.flatten(), pull * (unit / num_items)])
 
-    optimiser = torch.optim.LBFGS(
-        [steered, shifts],
-        max_iter=_MOST_STEPS,
-        history_size=max(2, min(_MOST_HISTORY, _HISTORY_BYTES // (16 * steered.numel()))),
-        tolerance_grad=_GRADIENT,
-        tolerance_change=1e-15,
-        line_search_fn="strong_wolfe",
-    )
-    optimiser.step(evaluate)  # type: ignore[no-untyped-call]
-    return weights(), shifts * unit
+    start = curvature.new_zeros((inputs.shape[1] + 1) * num_columns)
+    history = max(2, min(_MOST_HISTORY, _HISTORY_BYTES // (16 * start.numel())))
+    found = descend(evaluate, start, most_steps=_MOST_STEPS, history=history, largest_slope=_GRADIENT)
+    return take_apart(found)

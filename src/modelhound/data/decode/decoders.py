@@ -202,13 +202,14 @@ class _OnDevice:
 
     def _decode_all(self, files: Sequence[bytes]) -> "list[Tensor | UnreadableItemError]":
         heads = [read_head(data) for data in files]
-        fit = [
-            place
-            for place, (data, head) in enumerate(zip(files, heads, strict=True))
+        by_kind: dict[JpegKind, list[int]] = {}
+        for place, (data, head) in enumerate(zip(files, heads, strict=True)):
             # nvJPEG fills up what a broken-off file lacks and says nothing
-            if head is not None and head.kind in self.trusted and data.endswith(b"\xff\xd9")
-        ]
-        found = dict(zip(fit, self._decode_fit([files[place] for place in fit]), strict=True))
+            if head is not None and head.kind in self.trusted and data.endswith(b"\xff\xd9"):
+                by_kind.setdefault(head.kind, []).append(place)
+        found: dict[int, Tensor | None] = {}
+        for fit in by_kind.values():  # in one call with other kinds, some came out wrong on an H200
+            found.update(zip(fit, self._decode_fit([files[place] for place in fit]), strict=True))
         return [self._finish(data, heads[place], found.get(place)) for place, data in enumerate(files)]
 
     def _decode_fit(self, files: list[bytes]) -> "list[Tensor | None]":

@@ -1,0 +1,191 @@
+"""The engine gives what the plain path gives: exactly on a CPU in fp32, for every family, whatever is shared."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import modelhound
+from modelhound.compat import import_timm
+from modelhound.data import open_dataset
+from modelhound.features import arrange, extract_features, suitable_batch
+from modelhound.features.many import Session
+from modelhound.meter import Meter
+from modelhound.models import ModelRef, find_models, source_of
+from modelhound.settings import ModelSettings
+from tiny_encoders import write_encoder
+
+ONE_OF_EVERY_FAMILY = [
+    *("zoo:resnet-glyphs", "zoo:vit-rotation", "zoo:mobilenet-shapes", "zoo:convnext-textures", "zoo:mixer-shapes"),
+    *("zoo:resmlp-rotation", "zoo:efficientnet_lite0"),
+]
+
+
+def rows_of(data: Any, models: list[str], **options: Any) -> dict[str, torch.Tensor]:
+    """Features by the engine."""
+    found: dict[str, torch.Tensor] = {}
+    refs = find_models(models)
+    session = Session(data, ModelSettings(**options.pop("settings", {})), seed=0, device="cpu", **options)
+    session.survey(refs, failed=fail)
+    session.run(
+        [str(model) for model in refs],
+        range(len(data)),
+        range(len(data)),
+        done=lambda model, rows: found.update({model: rows.features}),
+        failed=fail,
+    )
+    return found
+
+
+def fail(model: str, phase: str, error: Exception) -> None:
+    raise AssertionError(f"{model} in {phase}") from error
+
+
+def plain_rows(data: Any, model: ModelRef, **settings: Any) -> torch.Tensor:
+    source = source_of(model)
+    network = source.build(model.name, source.read_weights(model.name), ModelSettings(**settings))
+    arrange(network, "cpu")
+    batch = suitable_batch(network.preprocessing, "cpu")
+    (features,) = extract_features(network, data, device="cpu", batch=batch, workers=0, meter=Meter()).layers
+    return features.features
+
+
+def test_features_of_every_family_are_those_of_the_plain_path_to_the_last_bit() -> None:
+    data = open_dataset("fashion", limit=150)
+    found = rows_of(data, ONE_OF_EVERY_FAMILY)
+    for model in find_models(ONE_OF_EVERY_FAMILY):
+        assert torch.equal(found[str(model)], plain_rows(data, model)), model
+
+
+def test_siblings_that_share_a_trunk_are_too_and_the_trunk_runs_once() -> None:
+    data = open_dataset("fashion", limit=150)
+    models = find_models(["zoo:resnet-shapes*", "zoo:vit-glyphs*", "zoo:mobilenet-rotation*"])
+    found = rows_of(data, [str(model) for model in models])
+    for model in models:
+        assert torch.equal(found[str(model)], plain_rows(data, model)), model
+    session = Session(data, ModelSettings(), seed=0, device="cpu")
+    session.survey(models, failed=fail)
+    plan = session.plan([str(model) for model in models], range(150))
+    run = [segment.fingerprint for step in plan.steps for segment in step.segments if segment.weight_bytes]
+    assert len(run) == len(set(run))
+    assert len(run) < 0.8 * sum(len(chain.segments) for chain in plan.chains)
+
+
+@pytest.mark.parametrize("memory_bytes", [40_000_000, 15_000_000])
+def test_little_memory_changes_the_plan_but_not_the_features(memory_bytes: int) -> None:
+    data = open_dataset("fashion", limit=256)
+    models = ["zoo:resnet-shapes", "zoo:resnet-shapes-glyphs", "zoo:mobilenet-shapes"]
+    whole, tight = rows_of(data, models), rows_of(data, models, memory_bytes=memory_bytes)
+    for model in models:
+        torch.testing.assert_close(tight[model], whole[model], rtol=1e-4, atol=1e-5)
+
+
+def test_items_may_come_in_any_order_and_in_rungs() -> None:
+    data = open_dataset("digits", limit=100)
+    models = ["zoo:resnet-glyphs", "zoo:vit-rotation"]
+    whole = rows_of(data, models)
+    order = torch.randperm(100, generator=torch.Generator().manual_seed(0)).tolist()
+    session = Session(data, ModelSettings(), seed=0, device="cpu")
+    session.survey(find_models(models), failed=fail)
+    parts: dict[str, list[torch.Tensor]] = {model: [] for model in models}
+    for items in (range(30), range(30, 100)):
+        session.run(models, items, order, done=lambda model, rows: parts[model].append(rows.features), failed=fail)
+    for model in models:
+        torch.testing.assert_close(torch.cat(parts[model]), whole[model][order], rtol=1e-4, atol=1e-5)
+
+
+def test_a_tensor_that_differs_ends_what_is_shared(tmp_path: Path) -> None:
+    """BatchNorm's statistics count, and so does the last bit of a weight."""
+    timm = import_timm()
+    torch.manual_seed(0)
+    module = timm.create_model("resnet18", num_classes=0)
+    changes: dict[str, Callable[[dict[str, torch.Tensor]], None]] = {
+        "same": lambda state: None,
+        "statistics": lambda state: state["layer4.1.bn2.running_mean"].add_(0.5),
+        "one-bit": lambda state: state["layer3.0.conv1.weight"].view(torch.int32)[0, 0, 0, 0].bitwise_xor_(1),
+    }
+    for name, change in changes.items():
+        state = {key: tensor.clone() for key, tensor in module.state_dict().items()}
+        change(state)
+        folder = tmp_path / "pool" / name
+        folder.mkdir(parents=True)
+        save_file(state, folder / "model.safetensors")
+        (folder / "config.json").write_text(
+            '{"architecture": "resnet18", "num_classes": 0, "pretrained_cfg": {"input_size": [3, 64, 64]}}'
+        )
+    data = open_dataset("digits", limit=40)
+    models = find_models([f"file:{tmp_path}/pool/*"])
+    session = Session(data, ModelSettings(), seed=0, device="cpu")
+    session.survey(models, failed=fail)
+    names = ["one-bit", "same", "statistics"]
+    one_bit, same, statistics = (session.specimens[f"file:{tmp_path}/pool/{name}"].fingerprints for name in names)
+    parts = session.specimens[str(models[0])].blueprint.anatomy.parts
+    differs = [place for place in range(len(parts)) if same[place] != statistics[place]]
+    assert ["layer4.1.bn2.running_mean" in parts[place].tensors for place in differs] == [True]
+    differs = [place for place in range(len(parts)) if same[place] != one_bit[place]]
+    assert ["layer3.0.conv1.weight" in parts[place].tensors for place in differs] == [True]
+    assert len({id(each.blueprint) for each in session.specimens.values()}) == 1
+    found = rows_of(data, [str(model) for model in models])
+    for model in models:
+        assert torch.equal(found[str(model)], plain_rows(data, model)), model
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "distilbert", "longformer"])
+def test_text_encoders_are_near_the_plain_path_however_texts_are_batched(tmp_path: Path, family: str) -> None:
+    write_encoder(tmp_path / family, family)
+    data = open_dataset("sms", limit=60)
+    model = f"file:{tmp_path / family}"
+    (ref,) = find_models([model])
+    torch.testing.assert_close(rows_of(data, [model])[model], plain_rows(data, ref), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"layers": "best"}, {"pooling": "max", "layers": "mean"}, {"weights": "random"}]
+)
+def test_a_search_of_texts_gives_the_same_ranking_as_the_plain_one(tmp_path: Path, options: dict[str, Any]) -> None:
+    for seed in range(3):
+        write_encoder(tmp_path / "pool" / str(seed), "bert", seed=seed)
+    fast, plain = (
+        modelhound.search(
+            "sms", f"file:{tmp_path}/pool/*", limit=100, plain=slow, run=tmp_path / f"run{slow}", **options
+        )
+        for slow in (False, True)
+    )
+    assert [row.model for row in fast.ranking.models] == [row.model for row in plain.ranking.models]
+    for mine, theirs in zip(fast.ranking.models, plain.ranking.models, strict=True):
+        assert mine.score == pytest.approx(theirs.score, abs=0.011)
+    assert fast.notes == plain.notes
+
+
+def test_a_search_of_images_gives_the_same_scores_as_the_plain_one(tmp_path: Path) -> None:
+    fast, plain = (
+        modelhound.search(
+            "fashion",
+            "zoo:resnet*,zoo:vit*",
+            limit=120,
+            scorers="ridge,knn,leep,logme",
+            plain=slow,
+            exhaustive=True,
+            run=tmp_path / f"run{slow}",
+        )
+        for slow in (False, True)
+    )
+    assert [(row.model, row.rank, row.scores) for row in fast.ranking.models] == [
+        (row.model, row.rank, row.scores) for row in plain.ranking.models
+    ]
+
+
+def test_a_race_drops_models_and_finds_the_same_best(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"limit": 800, "scorers": "ridge", "top": 1}
+    race = modelhound.search("fashion", "zoo:*-*", run=tmp_path / "race", **options)
+    whole = modelhound.search("fashion", "zoo:*-*", run=tmp_path / "whole", exhaustive=True, **options)
+    assert len(race.dropped) >= 5
+    assert len(race.dropped) + len(race.ranking.models) == len(whole.ranking.models)
+    assert race.ranking.models[0].model == whole.ranking.models[0].model
+    assert race.ranking.models[0].score == pytest.approx(whole.ranking.models[0].score, abs=1e-9)
+    assert all(each.chance < 0.01 for each in race.dropped)
+    scores = {row.model: row.score for row in whole.ranking.models}
+    assert max(scores[each.model] for each in race.dropped) < max(scores.values()) - 0.02
