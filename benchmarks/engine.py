@@ -5,7 +5,8 @@
 A pool is made by the recipe of the field: the first model has some weights, each further one copies a random earlier one and
 re-initialises its last blocks, on average a given share of the depth. Weights are random, so what is measured is time and
 whether all contestants find the same order, not whether the order is good. Images are JPEGs of 500 x 375 pixels whose classes
-differ in colour and texture. Every contestant runs in a process of its own, in turns; imports are not timed, everything after them is.
+differ in colour and texture. Every contestant runs in a process of its own, in turns; imports are not timed, everything after
+them is.
 
 Contestants
     plain      each model by itself: DataLoader with all cores, batch 128, fp32, 100 epochs of an SGD probe

@@ -19,6 +19,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(work)
     monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.delenv("COLUMNS", raising=False)  # tables get the room they need, whatever runs the tests
 
 
 @pytest.fixture

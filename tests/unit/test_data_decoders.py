@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from modelhound.data import decoders
+from modelhound.data.decode import decoders
 from modelhound.data.decode.decoders import _trust, find_decoders
 from modelhound.data.decode.jpeg_heads import JpegKind, read_head, turn_upright
 from modelhound.data.images import decode_image

@@ -193,11 +193,12 @@ class _Job:
                 torch.inference_mode(),
                 torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
                 running(blueprint.network, blueprint.anatomy, first, first + len(step.segments)) as run,
-                meter.phase("forward"),  # one for all batches: to look at the clock means to wait for the device
             ):
                 for number in range(feed.num_batches):
-                    inputs = feed.inputs(number) if first == 0 else feed.stand_in(number)
-                    made.append(run(inputs, None if source is None else source[number]))
+                    with meter.phase("data to device"):
+                        inputs = feed.inputs(number) if first == 0 else feed.stand_in(number)
+                    with meter.phase("forward"):
+                        made.append(run(inputs, None if source is None else source[number]))
             if step.finishes:
                 _check_finite(made)
         except RequestError:

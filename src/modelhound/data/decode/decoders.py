@@ -40,6 +40,7 @@ _PROBE_SIZES = ((160, 120), (97, 61), (47, 33))  # with odd ones: they end in th
 _MEASURED_FILES = 8
 _MEASURED_PIXELS = 1 << 22  # more would take seconds, with photographs fresh from a camera
 _MEASURED_ROUNDS = 3
+_NUM_CHANNELS = 3
 _DEVICE_BATCH = 64  # so many files at once show what nvJPEG can do
 
 _Pixels = npt.NDArray[np.uint8]
@@ -209,10 +210,7 @@ class _OnDevice:
                 by_kind.setdefault(head.kind, []).append(place)
         found: dict[int, Tensor | None] = {}
         for kind, fit in by_kind.items():
-            if kind.num_components == 1:
-                # grey pictures of several sizes in one call come out wrong (torchvision 0.26 with CUDA 13)
-                found.update((place, self._decode_fit([files[place]])[0]) for place in fit)
-            else:
+            if kind.num_components == _NUM_CHANNELS:  # grey pictures of some sizes come out wrong (torchvision 0.26)
                 found.update(zip(fit, self._decode_fit([files[place] for place in fit]), strict=True))
         return [self._finish(data, heads[place], found.get(place)) for place, data in enumerate(files)]
 
