@@ -1,6 +1,6 @@
 """Find the minimum of a smooth convex function: L-BFGS with a backtracking line search.
 
-In:  a function from a vector to its value and gradient, and where to begin
+In:  a function from a vector to its value and gradient, scaled to a curvature of about 1, and where to begin
 Out: a vector where no component of the gradient is larger than asked for, or the best one found
 Nothing here knows what is minimised. torch has an L-BFGS of its own, but to make one of its optimisers loads torch's compiler,
 which takes seconds: as long as many a search.
@@ -32,7 +32,7 @@ def descend(
     place = start
     value, slope = evaluate(place)
     moves: deque[tuple[torch.Tensor, torch.Tensor, float]] = deque(maxlen=history)
-    for number in range(most_steps):
+    for _ in range(most_steps):
         if float(slope.abs().max()) <= largest_slope:
             break
         direction = _newton_like(slope, moves)
@@ -40,8 +40,7 @@ def descend(
         if decrease >= 0:  # rounding has spoiled the history
             moves.clear()
             direction, decrease = -slope, -float(slope @ slope)
-        # the first step knows nothing of the scale
-        step = min(1.0, 1.0 / float(slope.abs().sum())) if number == 0 else 1.0
+        step = 1.0  # right from the start, where the curvature is about 1
         while True:
             following = place + step * direction
             next_value, next_slope = evaluate(following)
