@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from modelhound.analysis import rank_agreement, rank_models
-from modelhound.records import ModelMeasured, pack_items, unpack_items
+from modelhound.records import ModelDropped, ModelMeasured, pack_items, unpack_items
 
 
 def model(name: str, hits: np.ndarray, num_parameters: int = 10, scorer: str = "ridge") -> ModelMeasured:
@@ -111,3 +111,29 @@ def test_no_models_give_an_empty_ranking() -> None:
 )
 def test_agreement_of_two_orders(first: list[float], second: list[float], expected: float | None) -> None:
     assert rank_agreement(first, second) == expected
+
+
+def test_models_dropped_from_the_race_count_in_the_control() -> None:
+    """Three winners in the order of their sizes say little of size, if larger models were dropped before."""
+    measured = [model(f"m{place}", hits(300 - 100 * place), num_parameters=30 - place) for place in range(3)]
+    dropped = [
+        ModelDropped(
+            model=f"d{place}",
+            stamp="",
+            num_parameters=100 + place,
+            num_items=5,
+            score=0.5,
+            chance=0.0,
+            top=3,
+            seconds=1.0,
+        )
+        for place in range(3)
+    ]
+    alone = rank_models(measured, rests_on=["ridge"], seed=0)
+    together = rank_models(measured, rests_on=["ridge"], seed=0, dropped=dropped)
+    assert alone.size_agreement == 1
+    assert together.size_agreement is not None
+    assert together.size_agreement < 0
+    assert together.by_size == ("d2", "d1", "d0", "m0", "m1", "m2")
+    assert [row.size_rank for row in together.models] == [4, 5, 6]
+    assert [row.model for row in together.models] == [row.model for row in alone.models]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from modelhound.records import ModelMeasured, RankedModel, Ranking, unpack_items
+from modelhound.records import ModelDropped, ModelMeasured, RankedModel, Ranking, unpack_items
 
 __all__ = ["rank_agreement", "rank_models", "resample_means"]
 
@@ -31,8 +31,13 @@ def rank_models(
     seed: int,
     metric: str = "accuracy",
     confidence: float = 0.95,
+    dropped: Sequence[ModelDropped] = (),
 ) -> Ranking:
-    """Rank by the mean of the `rests_on` scorers' per-item scores, which is the `metric`."""
+    """Rank by the mean of the `rests_on` scorers' per-item scores, which is the `metric`.
+
+    Models that were dropped from the race count in the control only, behind all others: without them, a list ordered by size
+    would be compared with winners alone.
+    """
     if not measured:
         return Ranking(
             rests_on=tuple(rests_on),
@@ -51,7 +56,8 @@ def rank_models(
     # Equal scores keep the order of names, so that a repeated run prints the same list.
     order = sorted(range(len(measured)), key=lambda index: (-scores[index], measured[index].model))
     ranks = _shared_ranks(resampled[order], confidence)
-    by_size = sorted(measured, key=lambda record: (-record.num_parameters, record.model))
+    everybody: list[ModelMeasured | ModelDropped] = [*measured, *dropped]
+    by_size = sorted(everybody, key=lambda record: (-record.num_parameters, record.model))
     size_ranks = {record.model: rank for rank, record in enumerate(by_size, start=1)}
     rows = []
     for rank, index in zip(ranks, order, strict=True):
@@ -76,7 +82,10 @@ def rank_models(
         num_items=int(tested.sum()),
         models=tuple(rows),
         by_size=tuple(record.model for record in by_size),
-        size_agreement=rank_agreement(scores, [float(record.num_parameters) for record in measured]),
+        size_agreement=rank_agreement(
+            [*scores.tolist(), *(scores.min() - 2 + record.score for record in dropped)],
+            [float(record.num_parameters) for record in everybody],
+        ),
     )
 
 

@@ -126,7 +126,13 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
                 run.append(skipped)
         measured = _measure(models, settings, scorers, dataset, device, run, watch)
         records = [measured.models[str(model)] for model in models if str(model) in measured.models]
-        ranking = rank_models(records, rests_on=rests_on, metric=METRICS[dataset.task], seed=settings.seed)
+        ranking = rank_models(
+            records,
+            rests_on=rests_on,
+            metric=METRICS[dataset.task],
+            seed=settings.seed,
+            dropped=tuple(measured.dropped.values()),
+        )
         run.write_ranking(ranking)
     return SearchResult(
         run=path,
