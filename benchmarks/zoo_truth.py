@@ -112,7 +112,9 @@ def best_rate_accuracies(truth: dict[str, Any]) -> dict[str, list[float]]:
 def compare(truth: dict[str, Any], device: str) -> list[dict[str, Any]]:
     """How each way of ranking agrees with the truth."""
     accuracies = best_rate_accuracies(truth)
-    result = modelhound.search(truth["data"], list(accuracies), limit=truth["num_items"], device=device, exhaustive=True)
+    result = modelhound.search(
+        truth["data"], list(accuracies), limit=truth["num_items"], device=device, exhaustive=True
+    )
     rows = {row.model: row for row in result.ranking.models}
     names = list(rows)
     true = np.array([np.mean(accuracies[name]) for name in names])
