@@ -187,5 +187,8 @@ def test_a_race_drops_models_and_finds_the_same_best(tmp_path: Path) -> None:
     assert race.ranking.models[0].model == whole.ranking.models[0].model
     assert race.ranking.models[0].score == pytest.approx(whole.ranking.models[0].score, abs=1e-9)
     assert all(each.chance < 0.01 for each in race.dropped)
+    again = modelhound.search("fashion", "zoo:*-*", run=tmp_path / "race", **options)
+    assert (again.ranking, again.dropped) == (race.ranking, race.dropped)
+    assert again.num_resumed == len(race.ranking.models)
     scores = {row.model: row.score for row in whole.ranking.models}
     assert max(scores[each.model] for each in race.dropped) < max(scores.values()) - 0.02

@@ -220,7 +220,9 @@ def _measure(
     from modelhound.measuring import Job, measure_plainly, measure_together
 
     measured = _Measured({}, {}, [])
-    finished = {record.model: record for record in run.read(ModelMeasured)}
+    # one that was dropped stays dropped: the others it lost against are still there
+    finished: dict[str, ModelMeasured | ModelDropped] = {record.model: record for record in run.read(ModelDropped)}
+    finished |= {record.model: record for record in run.read(ModelMeasured)}
     todo: dict[ModelRef, str] = {}
 
     def tell(record: ModelMeasured | ModelDropped | Failure) -> None:
