@@ -213,7 +213,7 @@ class SearchSettings(ModelSettings, DataSettings):
     """Items per forward pass; the default suits the device and the size of the items."""
 
     workers: int | None = None
-    """Processes that load data; the default follows the number of cores and items."""
+    """Threads that decode items, with --plain processes that load them; the default follows the number of cores and items."""
 
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -238,6 +238,12 @@ class SearchSettings(ModelSettings, DataSettings):
             raise RequestError(f"cannot use --risk {self.risk!r}: expected a number from 0 to 0.5, such as 0.01")
         if self.plain and self.precision == "bf16":
             raise RequestError("cannot use --precision bf16 with --plain: expected fp32, which is what plain means")
+        if self.plain and self.memory is not None:
+            raise RequestError(
+                "cannot use --memory with --plain: expected no limit, since nothing is planned; leave it out"
+            )
+        if (self.plain or self.exhaustive) and self.risk != type(self).risk:
+            raise RequestError("cannot use --risk where no model is dropped: leave it out, or --plain and --exhaustive")
         self.memory_bytes()
 
     def memory_bytes(self) -> int | None:

@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 import modelhound
 from modelhound.compat import import_timm
 from modelhound.data import open_dataset
-from modelhound.features import arrange, extract_features, suitable_batch
+from modelhound.data.decode import decode
+from modelhound.features import arrange, engine, extract_features, suitable_batch
 from modelhound.features.many import Session
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, find_models, source_of
@@ -176,6 +177,21 @@ def test_a_search_of_images_gives_the_same_scores_as_the_plain_one(tmp_path: Pat
     assert [(row.model, row.rank, row.scores) for row in fast.ranking.models] == [
         (row.model, row.rank, row.scores) for row in plain.ranking.models
     ]
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(None, None), (0, 1), (3, 3)])
+def test_workers_are_the_threads_that_decode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int | None, expected: int | None
+) -> None:
+    asked = []
+
+    def note(*arguments: Any, threads: int | None, **options: Any) -> Any:
+        asked.append(threads)
+        return decode(*arguments, threads=threads, **options)
+
+    monkeypatch.setattr(engine, "decode", note)
+    modelhound.search("digits", "zoo:vit-rotation", limit=40, workers=workers, run=tmp_path / "run")
+    assert asked == [expected]
 
 
 def test_a_race_drops_models_and_finds_the_same_best(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,3 +58,30 @@ def test_settings_cannot_be_changed() -> None:
 def test_importing_does_not_load_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"plain": True, "memory": "4GB"},
+        {"plain": True, "precision": "bf16"},
+        {"plain": True, "risk": 0.1},
+        {"exhaustive": True, "risk": 0.1},
+    ],
+)
+def test_options_that_would_do_nothing_together_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="cannot use --"):
+        SearchSettings("digits", **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("4GB", 4 * 10**9), ("512 MiB", 2**29), ("1e6", 10**6), ("0.5k", 500), ("8gib", 2**33)]
+)
+def test_sizes_are_written_as_people_write_them(text: str, expected: int) -> None:
+    assert SearchSettings("digits", memory=text).memory_bytes() == expected
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-1GB", "0", "4 apples", "1.2.3GB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="expected a size such as 4GB"):
+        SearchSettings("digits", memory=text)

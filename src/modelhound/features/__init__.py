@@ -7,6 +7,6 @@
 Nothing here knows what the features are for.
 """
 
-from modelhound.features.plain import Extracted, arrange, extract_features, suitable_batch
+from modelhound.features.plain import Extracted, arrange, build_network, extract_features, suitable_batch
 
-__all__ = ["Extracted", "arrange", "extract_features", "suitable_batch"]
+__all__ = ["Extracted", "arrange", "build_network", "extract_features", "suitable_batch"]

@@ -17,8 +17,8 @@ from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.data.decode.decoded import DecodedChunk, decode
 from modelhound.data.decode.decoders import Choice
 from modelhound.data.tokens import TokenisedTexts, tokenise_once
-from modelhound.errors import ModelError, RequestError
-from modelhound.features.plain import suitable_batch
+from modelhound.errors import RequestError
+from modelhound.features.plain import check_finite, suitable_batch
 from modelhound.features.workshop import Specimen, install
 from modelhound.meter import Meter
 from modelhound.models.parts import Inputs, running
@@ -52,6 +52,8 @@ class Request:
     device: str
     dtype: torch.dtype
     batch: int | None = None
+    threads: int | None = None
+    """To decode with; None for as many as there are cores."""
     found_out: dict[str, Choice] = field(default_factory=dict)
     """Which decoder is the fastest on this data, for the next plan."""
     watch: Watch = silent
@@ -161,7 +163,13 @@ class _Job:
                 forms = list(images.values())
                 known = request.found_out.get("decoder")
                 decoded = decode(
-                    request.dataset, positions, forms, device=request.device, choice=known, watch=request.watch
+                    request.dataset,
+                    positions,
+                    forms,
+                    device=request.device,
+                    threads=request.threads,
+                    choice=known,
+                    watch=request.watch,
                 )
                 if decoded.choice is not None:
                     request.found_out["decoder"] = decoded.choice
@@ -200,7 +208,7 @@ class _Job:
                     with meter.phase("forward"):
                         made.append(run(inputs, None if source is None else source[number]))
             if step.finishes:
-                _check_finite(made)
+                check_finite(torch.cat(made))
         except RequestError:
             raise  # the data's fault, not the model's
         except Exception as error:  # whatever a stranger's network raises, the others go on
@@ -315,12 +323,3 @@ def _input_bytes(form: InputForm) -> int:
         return 16 * form.max_tokens
     height, width = form.input_size
     return 3 * height * width
-
-
-def _check_finite(made: Sequence[Tensor]) -> None:
-    bad_items = sum(int((~torch.isfinite(part).flatten(1).all(dim=1)).sum()) for part in made)
-    if bad_items:
-        raise ModelError(
-            f"cannot use its features: {bad_items} of {sum(map(len, made))} items give NaN or infinite values; the weights are "
-            "damaged or the model needs other preprocessing"
-        )

@@ -49,11 +49,12 @@ class Session:
         device: str,
         dtype: torch.dtype = torch.float32,
         batch: int | None = None,
+        threads: int | None = None,
         memory_bytes: int | None = None,
         watch: Watch = silent,
     ) -> None:
         self._dataset, self._settings, self._device, self._dtype = dataset, settings, device, dtype
-        self._batch, self._watch = batch, watch
+        self._batch, self._threads, self._watch = batch, threads, watch
         self._memory_bytes = memory_bytes or usable_memory(device)
         self._workshop = Workshop(settings, seed=seed, device=device, dtype=dtype)
         self._found_out: dict[str, Choice] = {}
@@ -103,6 +104,7 @@ class Session:
             device=self._device,
             dtype=self._dtype,
             batch=self._batch,
+            threads=self._threads,
             found_out=self._found_out,
             watch=self._watch,
         )

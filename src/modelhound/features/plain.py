@@ -13,11 +13,12 @@ import torch
 from modelhound.data import Dataset, InputForm, Tokenising, load_batches
 from modelhound.errors import ModelError
 from modelhound.meter import Meter
-from modelhound.models import Network
+from modelhound.models import ModelRef, Network, Weights, source_of
 from modelhound.records import Progress, Watch, silent
 from modelhound.scores import FeatureSet
+from modelhound.settings import ModelSettings
 
-__all__ = ["Extracted", "arrange", "extract_features", "suitable_batch"]
+__all__ = ["Extracted", "arrange", "build_network", "check_finite", "extract_features", "suitable_batch"]
 
 _CPU_BATCH_PIXELS = 1 << 20  # as fast as larger batches in half the memory: benchmarks/results/allocator_*
 _CPU_BATCH_TOKENS = 1 << 13
@@ -34,6 +35,13 @@ class Extracted:
 
     num_truncated: int
     """How many texts were longer than the network takes."""
+
+
+def build_network(model: ModelRef, weights: Weights | None, settings: ModelSettings, *, seed: int) -> Network:
+    """Build with the global random state set aside, so that random weights depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return source_of(model).build(model.name, weights, settings)
 
 
 def arrange(network: Network, device: str) -> None:
@@ -80,7 +88,7 @@ def extract_features(
                     inputs = inputs.to(memory_format=torch.channels_last)
             with meter.phase("forward"):
                 features = network.extract(inputs).float()
-                _check_finite(features)
+                check_finite(features)
                 if classify and network.classify is not None:
                     opinions.append(network.classify(features).softmax(1))
             rows.append(features)
@@ -106,10 +114,11 @@ def extract_features(
     )
 
 
-def _check_finite(features: torch.Tensor) -> None:
+def check_finite(features: torch.Tensor) -> None:
+    """Features with NaN or infinite values are a ModelError."""
     bad_items = int((~torch.isfinite(features).flatten(1).all(dim=1)).sum())
     if bad_items:
         raise ModelError(
-            f"cannot use its features: {bad_items} of the {len(features)} items of a batch give NaN or infinite values; "
+            f"cannot use its features: {bad_items} of {len(features)} items give NaN or infinite values; "
             "the weights are damaged or the model needs other preprocessing"
         )

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from modelhound.data import InputForm, Tokenising
 from modelhound.data.tokenising import tokenise
+from modelhound.features.plain import build_network
 from modelhound.models import ModelRef, Network, Weights, source_of
-from modelhound.models.parts import PROBE_TOKENS, Anatomy, dissect
+from modelhound.models.parts import PROBE_TOKENS, Anatomy, all_tensors, dissect
 from modelhound.settings import ModelSettings
 
 __all__ = ["Blueprint", "Specimen", "Workshop", "hash_tensor", "install"]
@@ -99,11 +100,9 @@ class Workshop:
         self, model: ModelRef, mould: str | None, weights: Weights | None
     ) -> tuple[Blueprint, Mapping[str, Tensor]]:
         """Build the network; it becomes the blueprint of its architecture unless there is one."""
-        with torch.random.fork_rng(devices=[]):  # random weights depend on the seed alone
-            torch.manual_seed(self._seed)
-            network = source_of(model).build(model.name, weights, self._settings)
+        network = build_network(model, weights, self._settings, seed=self._seed)
         # hashed as they came: what rounding makes of them depends on the device
-        tensors = {name: tensor.detach() for name, tensor in _all_tensors(network.module)}
+        tensors = {name: tensor.detach() for name, tensor in all_tensors(network.module)}
         copies = {name: tensor.to(self.device, copy=True) for name, tensor in tensors.items()}
         network.module.to(self.device, self.dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         anatomy = dissect(network, self._probe(network.preprocessing))
@@ -112,7 +111,7 @@ class Workshop:
             Blueprint(
                 network=network,
                 anatomy=anatomy,
-                slots=dict(_all_tensors(network.module)),
+                slots=dict(all_tensors(network.module)),
                 kinds={name: tensor.dtype for name, tensor in tensors.items()},
                 parameters=frozenset(name for name, _ in network.module.named_parameters(remove_duplicate=False)),
             ),
@@ -144,10 +143,6 @@ def install(specimen: Specimen, names: Sequence[str]) -> None:
     slots = specimen.blueprint.slots
     for name in names:
         slots[name].data = specimen.tensors[name]
-
-
-def _all_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
 
 
 def _fits(blueprint: Blueprint, weights: Weights) -> bool:

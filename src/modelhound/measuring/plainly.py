@@ -5,15 +5,12 @@ Out: a record of every model, told as soon as it is there
 Nothing here is shared between models; `together` must give the same scores.
 """
 
-import torch
-
 from modelhound.errors import RequestError, StoreError
-from modelhound.features import arrange, extract_features, suitable_batch
+from modelhound.features import arrange, build_network, extract_features, suitable_batch
 from modelhound.measuring.scoring import Job, Seen, explain_error, make_record, score_best_layer
 from modelhound.meter import Meter
-from modelhound.models import ModelRef, Network, Weights, source_of
+from modelhound.models import ModelRef, source_of
 from modelhound.records import Failure, ModelMeasured, Progress
-from modelhound.settings import SearchSettings
 
 __all__ = ["measure_plainly"]
 
@@ -42,7 +39,7 @@ def _measure(job: Job, model: ModelRef, stamp: str, meter: Meter) -> ModelMeasur
         with meter.phase("read weights"):
             weights = source_of(model).read_weights(model.name)
     with meter.phase("build model"):
-        network = _build_reproducibly(model, weights, settings)
+        network = build_network(model, weights, settings, seed=settings.seed)
     with meter.phase("weights to device"):
         arrange(network, meter.device)
     extracted = extract_features(
@@ -75,10 +72,3 @@ def _measure(job: Job, model: ModelRef, stamp: str, meter: Meter) -> ModelMeasur
         wall_seconds=meter.wall_seconds,
         peak_memory_bytes=meter.peak_memory_bytes,
     )
-
-
-def _build_reproducibly(model: ModelRef, weights: Weights | None, settings: SearchSettings) -> Network:
-    """Build with the global random state set aside, so that random weights depend on the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        return source_of(model).build(model.name, weights, settings)

@@ -42,6 +42,7 @@ def measure_together(job: Job) -> None:
         device=job.device,
         dtype=_choose_dtype(job),
         batch=job.settings.batch,
+        threads=None if job.settings.workers is None else max(1, job.settings.workers),
         memory_bytes=job.settings.memory_bytes(),
         watch=job.watch,
     )

@@ -32,7 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modelhound.models.source import Network
 
-__all__ = ["PROBE_TOKENS", "Anatomy", "Inputs", "Part", "dissect", "run_part", "running"]
+__all__ = ["PROBE_TOKENS", "Anatomy", "Inputs", "Part", "all_tensors", "dissect", "run_part", "running"]
 
 Inputs = Tensor | dict[str, Tensor]
 """Images, or the named tensors of a text encoder."""
@@ -264,7 +264,7 @@ def _describe(
     trouble: str | None,
 ) -> Anatomy:
     num_items = len(seen.result)
-    state = dict(_all_tensors(network.module))
+    state = dict(all_tensors(network.module))
     called = {call.path for call in calls}
     ends = (*cuts, len(calls) - 1)
     parts = []
@@ -298,7 +298,7 @@ def _describe(
     )
 
 
-def _all_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def all_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Parameters and buffers, those that are not saved included."""
     yield from module.named_parameters(remove_duplicate=False)
     yield from module.named_buffers(remove_duplicate=False)
