@@ -222,7 +222,7 @@ def _show_dropped(result: "SearchResult", console: "Console") -> None:
     best = result.dropped[0]
     console.print(
         f"{len(result.dropped)} models left the race early, the best of them {best.model} with "
-        f"{_format_metric(result.ranking.metric, best.score)} on {best.num_items} items: each had a chance of less than "
+        f"{_format_metric(result.ranking.metric, best.score)} on {best.num_items} items: each had a chance of at most "
         f"{max(each.chance for each in result.dropped):.1%} to be among the best {best.top}. "
         "Use --exhaustive to measure all to the end.",
         markup=False,
