@@ -6,7 +6,7 @@ Nothing here knows what a record means. It owns every file name:
 
     RUN/asked.json      what was asked and what must stay the same when the run is resumed
     RUN/records.jsonl   one line per record, each with a checksum; a damaged or half-written line is left out
-    RUN/ranking.json    the answer, written anew at the end of every start
+    RUN/answer.json     the answer and its headline, written anew at the end of every start
     RUN/lock            held while a process writes; the system lets go of it when that process dies
 
     CACHE/NAME.jsonl    facts worth remembering between runs, such as parameter counts (a Memo)
@@ -27,24 +27,25 @@ import filelock
 import msgspec
 
 from modelhound.errors import RequestError, RunBusyError, StoreError
-from modelhound.records import Failure, ItemSkipped, ModelDropped, ModelMeasured, Ranking, Record, RunStarted
+from modelhound.records import AnyRecord, Failure, Record
 
 __all__ = [
     "DEFAULT_ROOT",
     "Memo",
+    "Run",
     "RunFolder",
     "RunSummary",
     "cache_folder",
     "default_run_path",
     "list_runs",
     "open_run",
+    "read_run",
 ]
 
 DEFAULT_ROOT = Path("runs")
 
-_ASKED, _RECORDS, _RANKING, _LOCK = "asked.json", "records.jsonl", "ranking.json", "lock"
+_ASKED, _RECORDS, _ANSWER, _LOCK = "asked.json", "records.jsonl", "answer.json", "lock"
 
-AnyRecord = RunStarted | ItemSkipped | ModelMeasured | ModelDropped | Failure
 OneRecord = TypeVar("OneRecord", bound=Record)
 
 
@@ -60,6 +61,11 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     record: msgspec.Raw
 
 
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    headline: str
+    answer: msgspec.Raw
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `hound runs`."""
 
@@ -69,8 +75,26 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     data: str
     num_models: int
     num_failures: int
-    best: str | None
+    headline: str
+    """What the answer is, in a few words; empty while there is none."""
     finished: bool
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a run folder holds, to look at."""
+
+    path: Path
+    verb: str
+    at: str
+    settings: dict[str, Any]
+    records: tuple[Record, ...]
+    headline: str
+    answer: msgspec.Raw | None
+    """As it was written; None while the run is unfinished. Decode it into what the verb wrote."""
+
+    def of(self, kind: type[OneRecord]) -> list[OneRecord]:
+        """The records of one kind, oldest first."""
+        return [record for record in self.records if isinstance(record, kind)]
 
 
 class RunFolder:
@@ -98,8 +122,10 @@ class RunFolder:
         """All intact records of one kind, oldest first."""
         return [record for record in _read_records(self.path / _RECORDS) if isinstance(record, kind)]
 
-    def write_ranking(self, ranking: Ranking) -> None:
-        _write_whole(self.path / _RANKING, msgspec.json.format(msgspec.json.encode(ranking), indent=2))
+    def write_answer(self, answer: msgspec.Struct, *, headline: str) -> None:
+        """What follows from the records; the headline says it in a few words."""
+        document = _Answer(headline=headline, answer=msgspec.Raw(msgspec.json.encode(answer)))
+        _write_whole(self.path / _ANSWER, msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
 @contextlib.contextmanager
@@ -118,10 +144,27 @@ def open_run(
         _agree_with_earlier(path, asked)
         _cut_half_written_line(path / _RECORDS)
         with _explain_write_errors(path):
-            (path / _RANKING).unlink(missing_ok=True)  # from now on until the end, the run is unfinished
+            (path / _ANSWER).unlink(missing_ok=True)  # from now on until the end, the run is unfinished
         yield RunFolder(path)
     finally:
         lock.release()
+
+
+def read_run(path: Path) -> Run:
+    """Everything in a run folder, whether finished or not; it may be in use by another process."""
+    asked = _read_asked(path)
+    if asked is None:
+        raise RequestError(f"cannot read run {str(path)!r}: expected a run folder, see `hound runs`")
+    written = _read_answer(path)
+    return Run(
+        path=path,
+        verb=asked.verb,
+        at=asked.at,
+        settings=asked.settings,
+        records=tuple(_read_records(path / _RECORDS)),
+        headline=written.headline if written else "",
+        answer=written.answer if written else None,
+    )
 
 
 def default_run_path(verb: str, data: str, identity: Mapping[str, Any]) -> Path:
@@ -217,7 +260,7 @@ def _lock(path: Path) -> filelock.BaseFileLock:
 
 def _sweep(path: Path) -> None:
     """Remove what a kill in the middle of `_write_whole` left behind. Only the holder of the lock may."""
-    for name in (_ASKED, _RANKING):
+    for name in (_ASKED, _ANSWER):
         for unfinished in path.glob(f".{name}.*"):
             with _explain_write_errors(unfinished):
                 unfinished.unlink(missing_ok=True)
@@ -260,6 +303,12 @@ def _read_asked(path: Path) -> _Asked | None:
         ) from None
 
 
+def _read_answer(path: Path) -> _Answer | None:
+    with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+        return msgspec.json.decode((path / _ANSWER).read_bytes(), type=_Answer)
+    return None
+
+
 def _read_records(path: Path) -> Iterator[AnyRecord]:
     try:
         lines = path.read_bytes().split(b"\n")
@@ -288,32 +337,26 @@ def _cut_half_written_line(path: Path) -> None:
 
 def _summarise(path: Path) -> RunSummary:
     try:
-        asked = _read_asked(path)
-        records = list(_read_records(path / _RECORDS))
-    except StoreError:
+        run = read_run(path)
+    except (StoreError, RequestError):
         return _damaged(path)
-    if asked is None:
-        return _damaged(path)
-    measured = {record.model for record in records if isinstance(record, ModelMeasured)}
-    failed = {record.model for record in records if isinstance(record, Failure)}
-    ranking = None
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        ranking = msgspec.json.decode((path / _RANKING).read_bytes(), type=Ranking)
+    failed = {record.model for record in run.of(Failure)}
+    measured = {str(each.model) for each in run.records if hasattr(each, "model") and not isinstance(each, Failure)}
     return RunSummary(
         run=str(path),
-        verb=asked.verb,
-        at=asked.at,
-        data=str(asked.settings.get("data", "")),
+        verb=run.verb,
+        at=run.at,
+        data=str(run.settings.get("data", "")),
         num_models=len(measured),
         num_failures=len(failed - measured),
-        best=ranking.models[0].model if ranking and ranking.models else None,
-        finished=ranking is not None,
+        headline=run.headline,
+        finished=run.answer is not None,
     )
 
 
 def _damaged(path: Path) -> RunSummary:
     return RunSummary(
-        run=str(path), verb="damaged", at="", data="", num_models=0, num_failures=0, best=None, finished=False
+        run=str(path), verb="damaged", at="", data="", num_models=0, num_failures=0, headline="", finished=False
     )
 
 

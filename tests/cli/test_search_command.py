@@ -22,7 +22,7 @@ from modelhound.records import Progress
 
 SMALL = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs", "--limit", "40"]
 OWN = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:mixer-garments_a"
-ZOO_FOLDER = Path(cli.__file__).parent / "models" / "weights"
+ZOO_FOLDER = Path(modelhound.__file__).parent / "models" / "weights"
 
 
 def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -108,8 +108,8 @@ def test_top_shortens_the_list_and_not_the_run(capsys: pytest.CaptureFixture[str
     _, out, _ = hound(capsys, "search", "digits", *SMALL, "--top", "1", "--json")
     document = json.loads(out)
     assert len(document["ranking"]) == 1
-    stored = json.loads((Path(document["run"]) / "ranking.json").read_text())
-    assert len(stored["models"]) == 2
+    stored = json.loads((Path(document["run"]) / "answer.json").read_text())
+    assert len(stored["answer"]["models"]) == 2
 
 
 def test_top_does_not_hide_ties(capsys: pytest.CaptureFixture[str]) -> None:

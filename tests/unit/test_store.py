@@ -151,7 +151,7 @@ def test_records_whose_request_is_gone_are_not_taken_for_others(tmp_path: Path) 
 
 def test_a_run_that_goes_on_is_unfinished_until_it_has_a_new_ranking(tmp_path: Path) -> None:
     with opened(tmp_path / "runs" / "one") as run:
-        run.write_ranking(ranking("zoo:a"))
+        run.write_answer(ranking("zoo:a"), headline="zoo:a")
     assert list_runs(tmp_path / "runs")[0].finished
     with opened(tmp_path / "runs" / "one"):
         assert not list_runs(tmp_path / "runs")[0].finished
@@ -160,7 +160,7 @@ def test_a_run_that_goes_on_is_unfinished_until_it_has_a_new_ranking(tmp_path: P
 def test_others_may_read_a_run(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as run:
         run.append(failure(1))
-        run.write_ranking(ranking("zoo:a"))
+        run.write_answer(ranking("zoo:a"), headline="zoo:a")
     modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "run").iterdir() if path.name != "lock"}
     assert len(modes) == 1  # whatever the umask gives, the same for all
 
@@ -215,7 +215,7 @@ def test_runs_are_listed_with_what_they_hold(tmp_path: Path) -> None:
     with opened(tmp_path / "runs" / "one") as run:
         run.append(measured("zoo:a"))
         run.append(failure(1))
-        run.write_ranking(ranking("zoo:a"))
+        run.write_answer(ranking("zoo:a"), headline="zoo:a")
     with opened(tmp_path / "runs" / "two") as run:
         run.append(measured("zoo:a"))
     (tmp_path / "runs" / "broken").mkdir()
@@ -223,7 +223,7 @@ def test_runs_are_listed_with_what_they_hold(tmp_path: Path) -> None:
     found = {Path(summary.run).name: summary for summary in list_runs(tmp_path / "runs")}
     assert set(found) == {"one", "two", "broken"}
     assert found["broken"].verb == "damaged"
-    assert (found["one"].best, found["one"].num_models, found["one"].num_failures) == ("zoo:a", 1, 1)
+    assert (found["one"].headline, found["one"].num_models, found["one"].num_failures) == ("zoo:a", 1, 1)
     assert not found["two"].finished
     assert list_runs(tmp_path / "nowhere") == []
 

@@ -133,7 +133,7 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
             seed=settings.seed,
             dropped=tuple(measured.dropped.values()),
         )
-        run.write_ranking(ranking)
+        run.write_answer(ranking, headline=ranking.models[0].model if ranking.models else "no model could be measured")
     return SearchResult(
         run=path,
         data=settings.data,

@@ -1,0 +1,63 @@
+"""The command itself: one App that the verbs' modules add themselves to, and how it ends.
+
+Exit codes: 0 done, 2 the request cannot be served, 1 anything else, 130 interrupted.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import cyclopts
+from cyclopts import App, Parameter
+
+from modelhound import __version__
+from modelhound.cli.console import complain
+from modelhound.errors import HoundError, RequestError
+
+__all__ = ["DONE", "FAILED", "Json", "app", "run"]
+
+DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+
+
+Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document on stdout and nothing else there.")]
+
+app = App(
+    name="hound",
+    help="Which pretrained network to fine-tune, what that will cost, and where the time goes: measured, not guessed.",
+    version=__version__,
+    help_format="plaintext",  # the other formats load a parser each, and --help should answer at once
+    default_parameter=Parameter(negative=(), consume_multiple=True, show_default=True),
+    result_action="return_value",
+    suppress_keyboard_interrupt=False,  # `run` says what became of the work
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    try:
+        code = app(list(argv), exit_on_error=False, print_error=False)
+        sys.stdout.flush()  # a reader that has gone shows here and not after the last line of this program
+        return code if isinstance(code, int) else DONE
+    except cyclopts.CycloptsError as error:
+        complain(f"{error} See `hound --help`.")
+        return REFUSED
+    except RequestError as error:
+        complain(str(error))
+        return REFUSED
+    except HoundError as error:
+        complain(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        complain("interrupted: whatever was finished is kept, start the same command again to go on")
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `hound runs | head` is no error
+        return DONE
+    except Exception as error:
+        if os.environ.get("MODELHOUND_DEBUG"):
+            raise
+        complain(
+            f"unexpected {type(error).__name__}: {error}. Set MODELHOUND_DEBUG=1 to see where, and please report it."
+        )
+        return FAILED

@@ -1,0 +1,46 @@
+"""`hound prepare`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from modelhound.cli.app import DONE, Json, app
+from modelhound.cli.console import bars, format_count, make_table, open_console, print_json
+from modelhound.settings import PrepareSettings
+
+if TYPE_CHECKING:
+    from modelhound.verbs.prepare import PrepareResult
+
+
+@app.command
+def prepare(settings: Annotated[PrepareSettings, Parameter(name="*")], *, json: Json = False) -> int:
+    """Decode a data set once into a folder of plain pixels, so that every later search only has to copy."""
+    from modelhound.verbs.prepare import run_prepare
+
+    with bars() as watch:
+        result = run_prepare(settings, watch=watch)
+    if json:
+        print_json(result.to_json())
+    else:
+        _show_prepared(result)
+    return DONE
+
+
+def _show_prepared(result: "PrepareResult") -> None:
+    from rich.markup import escape
+
+    console = open_console()
+    table = make_table("variant", "size>", "exact for")
+    for variant in result.variants:
+        shown = ", ".join(variant.models[:3]) + (
+            f" and {len(variant.models) - 3} more" if len(variant.models) > 3 else ""
+        )
+        table.add_row(variant.name, f"{format_count(variant.num_bytes)}B", escape(shown))
+    console.print(table)
+    done = "were prepared already" if result.was_finished else "are prepared"
+    left_out = f"; {len(result.skipped)} could not be read" if result.skipped else ""
+    console.print(
+        f"{result.num_items} items of {result.data} {done} in {result.out}{left_out}. Use them: hound search {result.out}",
+        markup=False,
+        highlight=False,
+    )

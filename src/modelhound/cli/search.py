@@ -1,0 +1,173 @@
+"""`hound search`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from modelhound.cli.app import DONE, FAILED, Json, app
+from modelhound.cli.console import (
+    bars,
+    format_count,
+    format_interval,
+    format_metric,
+    format_score,
+    make_table,
+    open_console,
+    print_json,
+    say,
+)
+from modelhound.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from modelhound.records import Ranking
+    from modelhound.verbs.search import SearchResult
+
+
+@app.command
+def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Json = False) -> int:
+    """Rank pretrained networks for a data set, with intervals, ties and a size-ordered control."""
+    from modelhound.data.sources.embedded import EMBEDDED
+    from modelhound.verbs.search import run_search
+
+    if Path(settings.data).is_dir() and settings.data in EMBEDDED:
+        say(f"{settings.data} is the embedded data set; for the folder of that name, say ./{settings.data}")
+    with bars() as watch:
+        result = run_search(settings, watch=watch)
+    if json:
+        print_json(result.to_json())
+    else:
+        _show_search(result)
+    return DONE if result.ranking.models else FAILED
+
+
+def _show_search(result: "SearchResult") -> None:
+    console = open_console()
+    ranking = result.ranking
+    if ranking.models:
+        console.print(_ranking_table(ranking, result.top, console))
+        console.print(_verdict(result), highlight=False)
+        if ranking.size_agreement is not None:
+            console.print(
+                f"Control: a list ordered by size alone agrees with this ranking by Kendall's tau = "
+                f"{ranking.size_agreement:+.2f} (1 the same order, 0 no relation).",
+                highlight=False,
+            )
+        console.print(_time_sentence(result), highlight=False)
+    else:
+        console.print("No model could be measured.", style="bold red")
+    _show_dropped(result, console)
+    _show_notes(result, console)
+    if result.skipped:
+        console.print(
+            f"{len(result.skipped)} {_what_was_skipped(result)} left out: "
+            + "; ".join(f"{each.item} ({each.reason})" for each in result.skipped[:3])
+            + ("; ..." if len(result.skipped) > 3 else ""),
+            style="yellow",
+            markup=False,
+            highlight=False,
+        )
+    for failure in result.failures:
+        console.print(
+            f"Failed: {failure.model} in phase '{failure.phase}': {failure.error}",
+            style="red",
+            markup=False,
+            highlight=False,
+        )
+    if result.num_resumed:
+        console.print(f"{result.num_resumed} models were measured by an earlier start and not run again.")
+    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
+
+
+def _show_dropped(result: "SearchResult", console: "Console") -> None:
+    if not result.dropped:
+        return
+    best = result.dropped[0]
+    console.print(
+        f"{len(result.dropped)} models left the race early, the best of them {best.model} with "
+        f"{format_metric(result.ranking.metric, best.score)} on {best.num_items} items: each had a chance of at most "
+        f"{max(each.chance for each in result.dropped):.1%} to be among the best {best.top}. "
+        "Use --exhaustive to measure all to the end.",
+        markup=False,
+        highlight=False,
+    )
+
+
+def _what_was_skipped(result: "SearchResult") -> str:
+    return "item was" if len(result.skipped) == 1 else "items were"
+
+
+def _show_notes(result: "SearchResult", console: "Console") -> None:
+    """Notes that many models share are said once."""
+    by_note: dict[str, list[str]] = {}
+    for model, note in result.notes:
+        by_note.setdefault(note, []).append(model)
+    for note, of_models in by_note.items():
+        who = of_models[0] if len(of_models) == 1 else f"{len(of_models)} models"
+        console.print(f"Note: {who}: {note}", markup=False, highlight=False)
+
+
+def _ranking_table(ranking: "Ranking", top: int | None, console: "Console") -> "Table":
+    """The ranking with the control beside it, with as many columns as fit: fewer are better than folded ones."""
+    rows = ranking.models[:top]
+    scorers = list(dict.fromkeys(name for row in rows for name in row.scores))
+    columns: dict[str, list[str]] = {
+        "rank>": [f"{row.rank}{'=' if row.tied else ' '}" for row in rows],
+        "model": [row.model for row in rows],
+        "score>": [format_metric(ranking.metric, row.score) for row in rows],
+        "interval": [format_interval(ranking.metric, row.interval) for row in rows],
+        **{f"{name}>": [format_score(ranking.metric, name, row.scores.get(name)) for row in rows] for name in scorers},
+        "params>": [format_count(row.num_parameters) for row in rows],
+        "time>": [f"{row.seconds:.1f} s" for row in rows],
+        "by size>": [f"#{row.size_rank}" for row in rows],
+        "by size (control)": list(ranking.by_size[: len(rows)]),
+    }
+    too_wide = [{"by size>"}, {"by size>", *(f"{name}>" for name in scorers)}]
+    too_wide.append((too_wide[1] | {"by size (control)", "params>"}) - {"by size>"})
+    unlimited = console.options.update(max_width=10_000)  # a measurement is cut to the screen otherwise
+    for left_out in too_wide:
+        kept = {name: cells for name, cells in columns.items() if name not in left_out}
+        table = make_table(*kept)
+        for cells in zip(*kept.values(), strict=True):
+            table.add_row(*cells)
+        if console.measure(table, options=unlimited).maximum <= console.width:
+            break
+    return table
+
+
+def _verdict(result: "SearchResult") -> str:
+    from rich.markup import escape
+
+    ranking = result.ranking
+    best = ranking.models[0]
+    how = " and ".join(ranking.rests_on)
+    meaning = {
+        "accuracy": f"of {ranking.num_items} items are recognised from its features",
+        "ranking precision": f"ranking precision of the labels of {ranking.num_items} items, told from its features",
+        "R2": f"is the R2 of {ranking.num_items} numbers told from its features",
+    }[ranking.metric]
+    sentence = (
+        f"[bold]{escape(best.model)}[/bold] suits {escape(result.data)} best: {format_metric(ranking.metric, best.score)} "
+        f"[dim]({format_interval(ranking.metric, best.interval)}, {ranking.confidence:.0%} interval)[/dim] "
+        f"{meaning} ({how})."
+    )
+    if result.weights == "random":
+        sentence += " [bold]All weights are random[/bold]: this says nothing of trained models."
+    tied = [row for row in ranking.models if row.rank == best.rank]
+    if len(tied) > 1:
+        smallest = min(tied, key=lambda row: row.num_parameters)
+        sentence += (
+            f"\n{len(tied)} models share rank 1: {ranking.num_items} items cannot tell them apart. "
+            f"The smallest of them is {escape(smallest.model)} ({format_count(smallest.num_parameters)} parameters)."
+        )
+    return sentence
+
+
+def _time_sentence(result: "SearchResult") -> str:
+    total = sum(result.phases.values())
+    parts = sorted(result.phases.items(), key=lambda phase: -phase[1])
+    shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts if seconds / total >= 0.005)
+    return f"Where the {total:.1f} s of model time went ({result.device}): {shares}."

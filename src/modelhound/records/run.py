@@ -1,0 +1,77 @@
+"""What every run has: its machine, its starts, its failures, and how far it has come."""
+
+from collections.abc import Callable
+
+import msgspec
+
+__all__ = ["Failure", "ItemSkipped", "Machine", "PhaseSamples", "Progress", "Record", "RunStarted", "Watch", "silent"]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """One line of a run's record file."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where something was measured."""
+
+    hostname: str
+    system: str
+    cpu: str
+    num_cores: int
+    memory_bytes: int
+    gpus: tuple[str, ...]
+    driver: str | None
+    python: str
+    versions: dict[str, str]
+    commit: str | None
+
+
+class PhaseSamples(msgspec.Struct, frozen=True, kw_only=True):
+    """All times of one phase, one sample per occurrence: a batch, a file, a scorer."""
+
+    phase: str
+    seconds: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds)
+
+
+class RunStarted(Record, frozen=True, kw_only=True, tag="started"):
+    """A command began to fill this run folder; a resumed run has one per start."""
+
+    at: str
+    device: str
+    machine: Machine
+
+
+class ItemSkipped(Record, frozen=True, kw_only=True, tag="skipped"):
+    """An item of the data set that cannot be read and takes no part."""
+
+    item: str
+    reason: str
+
+
+class Failure(Record, frozen=True, kw_only=True, tag="failure"):
+    """One model that could not be measured, and in which phase it gave up."""
+
+    model: str
+    phase: str
+    error: str
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far something has come: `done` of `total` steps of `task`, now busy with `detail`."""
+
+    task: str
+    done: int
+    total: int
+    detail: str = ""
+
+
+Watch = Callable[[Progress], None]
+"""Called as work proceeds; the command draws bars from it, a library user may pass their own."""
+
+
+def silent(progress: Progress) -> None:
+    """Watch nothing."""

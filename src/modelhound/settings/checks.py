@@ -1,0 +1,62 @@
+"""Put what a person gave into its one form, or say what is wrong with it.
+
+In:  a value and the name of its option
+Out: the value in its one form, or a RequestError that says what is allowed
+Nothing here knows what an option means.
+"""
+
+import re
+from collections.abc import Iterable
+
+from modelhound.errors import RequestError
+
+__all__ = ["check_at_least", "check_choices", "check_text", "parse_bytes", "split_list", "tidy"]
+
+_TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
+
+
+def parse_bytes(name: str, text: str) -> int:
+    """4GB, 512 MiB, 1e9: a number of bytes."""
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", str(text), flags=re.IGNORECASE)
+    try:
+        value = float(found[1]) if found else 0.0
+    except ValueError:
+        value = 0.0
+    if found is None or not value > 0:
+        raise RequestError(f"cannot use --{name} {text!r}: expected a size such as 4GB, 512MB or 8GiB")
+    power = "kmgt".find(found[2].lower()) + 1 if found[2] else 0
+    return int(value * (1024 if found[3] else 1000) ** power)
+
+
+def split_list(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Take a list written as "a,b" or ("a,b", "c") apart; order is kept, repeats are dropped."""
+    texts = [given] if isinstance(given, str) else list(given)
+    parts = (part.strip() for text in texts for part in text.split(","))
+    return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def tidy(settings: object, name: str, value: object) -> None:
+    """Put a value into its one form while a frozen object is still being made."""
+    object.__setattr__(settings, name, value)
+
+
+def check_text(name: str, value: object) -> None:
+    try:
+        usable = isinstance(value, str) and bool(value.encode())
+    except UnicodeEncodeError:  # a path of bytes that are no text; it could not be written down
+        usable = False
+    if not usable:
+        raise RequestError(f"cannot use --{name} {value!r}: expected text, in UTF-8")
+
+
+def check_at_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and (type(value) is not int or not least <= value < _TOO_LARGE):
+        raise RequestError(f"cannot use --{name} {value!r}: expected a whole number of at least {least}")
+
+
+def check_choices(name: str, values: tuple[str, ...], allowed: tuple[str, ...]) -> None:
+    if not values:
+        raise RequestError(f"cannot use an empty --{name}: expected one or more of {', '.join(allowed)}")
+    for value in values:
+        if value not in allowed:
+            raise RequestError(f"cannot use --{name} {value!r}: expected one of {', '.join(allowed)}")
