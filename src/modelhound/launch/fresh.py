@@ -1,11 +1,10 @@
-"""Run a function somewhere else: for now, in a fresh process that may die without taking this one along.
+"""Run a function in a fresh process that may die without taking this one along.
 
 In:  the dotted name of a function, its arguments as JSON values, environment variables for it alone
 Out: an Outcome: what it returned, or how it ended and the last words it wrote
 Nothing here knows what the function does. The child is a new interpreter, so that libraries read their environment anew.
 """
 
-import importlib
 import json
 import os
 import signal
@@ -41,7 +40,7 @@ def run_in_fresh_process(
     """Call `function` ("package.module:name") with JSON-like arguments in a new interpreter and wait for it."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
-        command = [sys.executable, "-m", "modelhound.launch", function, json.dumps(arguments), str(answer)]
+        command = [sys.executable, "-m", "modelhound.launch.fresh_child", function, json.dumps(arguments), str(answer)]
         try:
             done = subprocess.run(
                 command,
@@ -70,14 +69,3 @@ def _name_ending(return_code: int) -> str:
         except ValueError:
             return f"signal {-return_code}"
     return f"exit code {return_code}"
-
-
-def _answer_parent(function: str, arguments: str, answer: str) -> None:
-    """What the child runs."""
-    module, _, name = function.partition(":")
-    value = getattr(importlib.import_module(module), name)(*json.loads(arguments))
-    Path(answer).write_text(json.dumps(value))
-
-
-if __name__ == "__main__":
-    _answer_parent(*sys.argv[1:4])

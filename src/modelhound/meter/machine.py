@@ -1,0 +1,114 @@
+"""What machine this is.
+
+In:  nothing, or the device that was asked for
+Out: a Machine record; the number of cores; the device that is meant
+"""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from modelhound.errors import RequestError
+from modelhound.records import Machine
+
+__all__ = ["count_cores", "describe_machine", "resolve_device"]
+
+_VERSIONED = ("modelhound", "torch", "torchvision", "timm", "transformers", "safetensors", "numpy", "pillow")
+
+
+def count_cores() -> int:
+    """Cores this process may use, which on a shared machine can be fewer than it has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def resolve_device(wanted: str) -> str:
+    """The device that `wanted` (auto, cpu, cuda, cuda:N) means on this machine."""
+    import torch
+
+    num_gpus = torch.cuda.device_count()
+    if wanted == "auto":
+        return "cuda:0" if num_gpus else "cpu"
+    if wanted == "cpu":
+        return "cpu"
+    kind, _, index = wanted.partition(":")
+    if kind != "cuda" or not (index.isdecimal() or wanted == "cuda"):
+        raise RequestError(f"cannot use --device {wanted!r}: expected auto, cpu, cuda or cuda:N")
+    if int(index or 0) >= num_gpus:
+        raise RequestError(
+            f"cannot use --device {wanted!r}: this machine has {num_gpus} CUDA devices that torch can use, "
+            "take --device cpu or see `hound doctor`"
+        )
+    return f"cuda:{int(index or 0)}"
+
+
+def describe_machine() -> Machine:
+    """What a reader must know to judge a time measured here; needs no torch."""
+    gpus, driver = _describe_gpus()
+    return Machine(
+        hostname=socket.gethostname(),
+        system=platform.platform(),
+        cpu=_cpu_name(),
+        num_cores=count_cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        gpus=gpus,
+        driver=driver,
+        python=platform.python_version(),
+        versions=_installed_versions(),
+        commit=_source_commit(),
+    )
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _describe_gpus() -> tuple[tuple[str, ...], str | None]:
+    """GPU names and driver version as the driver tells them; nothing where there is no driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return (), None
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles), str(
+            pynvml.nvmlSystemGetDriverVersion()
+        )
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _installed_versions() -> dict[str, str]:
+    versions = {}
+    for name in _VERSIONED:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def _source_commit() -> str | None:
+    """The git commit this code runs from, with "+" when it was changed since; None outside a checkout."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "--short=12", "HEAD")
+        return commit + ("+" if _git(root, "status", "--porcelain", "--", "src") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()

@@ -1,0 +1,90 @@
+"""The phases of one job, timed.
+
+In:  pieces of work, each with the name of its phase
+Out: raw samples in seconds per phase; memory peaks
+Nothing here knows what the work is for. A phase on a CUDA device begins and ends with a synchronisation, so that its
+seconds are the device's too and not only those of handing work over.
+"""
+
+import contextlib
+import resource
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar, cast
+
+from modelhound.meter.clock import seconds_now
+from modelhound.records import PhaseSamples
+
+__all__ = ["Meter"]
+
+Item = TypeVar("Item")
+
+_END = object()
+
+
+class Meter:
+    """Times the phases of one job: enter `phase` around each piece, then ask for the `samples`."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+        self.current_phase = ""
+        self._samples: dict[str, list[float]] = {}
+        self._started = seconds_now()
+        if self._on_cuda:
+            import torch
+
+            # Before the first use of CUDA there are no peaks to reset, and torch says so by an error.
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            torch.cuda.reset_peak_memory_stats(device)
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the seconds of the enclosed work to phase `name`; a piece that fails adds none but stays the current phase."""
+        self.current_phase = name
+        self._synchronise()
+        start = seconds_now()
+        yield
+        self._synchronise()
+        self._samples.setdefault(name, []).append(seconds_now() - start)
+
+    def waiting(self, name: str, items: Iterable[Item]) -> Iterator[Item]:
+        """Hand the items on, and add the seconds spent waiting for each of them to phase `name`."""
+        iterator = iter(items)
+        while True:
+            self.current_phase = name
+            start = seconds_now()
+            item = next(iterator, _END)
+            if item is _END:
+                return  # nothing came, so nothing was waited for
+            self._samples.setdefault(name, []).append(seconds_now() - start)
+            yield cast(Item, item)
+
+    @property
+    def samples(self) -> tuple[PhaseSamples, ...]:
+        """Every phase entered so far, in order of first entry."""
+        return tuple(PhaseSamples(phase=name, seconds=tuple(times)) for name, times in self._samples.items())
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds since this meter was made."""
+        return seconds_now() - self._started
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Most memory held: of the CUDA device since this meter was made, else of the process since it began."""
+        if self._on_cuda:
+            import torch
+
+            return int(torch.cuda.max_memory_allocated(self.device))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB, macOS in bytes
+
+    @property
+    def _on_cuda(self) -> bool:
+        return self.device.startswith("cuda")
+
+    def _synchronise(self) -> None:
+        if self._on_cuda:
+            import torch
+
+            torch.cuda.current_stream(self.device).synchronize()
