@@ -3,15 +3,27 @@
     HoundError                  anything modelhound raises itself; the command exits with 1
     ├── RequestError            what was asked for cannot be served; the command exits with 2
     │   ├── DataError           the data set is missing, unreadable or too small to rank models on
+    │   │   └── BrokenItemError an item that looked well cannot be decoded; the next start leaves it out
     │   ├── UnknownModelError   no model has that name
     │   └── RunBusyError        another process is writing the same run folder
     ├── ModelError              one model cannot be used; the search records it and goes on with the others
+    ├── RankError               a rank of a training run died; the others were stopped
     └── StoreError              a result cannot be written or read back
 
 Messages follow one shape: cannot <do> <given>: expected <rule>, <advice>.
 """
 
-__all__ = ["DataError", "HoundError", "ModelError", "RequestError", "RunBusyError", "StoreError", "UnknownModelError"]
+__all__ = [
+    "BrokenItemError",
+    "DataError",
+    "HoundError",
+    "ModelError",
+    "RankError",
+    "RequestError",
+    "RunBusyError",
+    "StoreError",
+    "UnknownModelError",
+]
 
 
 class HoundError(Exception):
@@ -26,6 +38,10 @@ class DataError(RequestError):
     """The data set is missing, unreadable or too small to rank models on."""
 
 
+class BrokenItemError(DataError):
+    """An item that looked well cannot be decoded; whoever opens the data set again gets it without that item."""
+
+
 class UnknownModelError(RequestError):
     """No model has that name."""
 
@@ -36,6 +52,10 @@ class RunBusyError(RequestError):
 
 class ModelError(HoundError):
     """One model cannot be used; the others go on."""
+
+
+class RankError(HoundError):
+    """A rank died: killed, crashed, or it lost the others."""
 
 
 class StoreError(HoundError):

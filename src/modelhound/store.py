@@ -17,6 +17,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -40,6 +41,8 @@ __all__ = [
     "list_runs",
     "open_run",
     "read_run",
+    "write_file",
+    "write_folder",
 ]
 
 DEFAULT_ROOT = Path("runs")
@@ -174,6 +177,28 @@ def default_run_path(verb: str, data: str, identity: Mapping[str, Any]) -> Path:
     return DEFAULT_ROOT / f"{verb}-{name}-{digest[:8]}"
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """A file of results beside the records: there as a whole or not at all."""
+    with _explain_write_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _write_whole(path, content)
+
+
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """A new folder of results, such as a checkpoint: there with all that `fill` puts into it, or not at all."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    with _explain_write_errors(path):
+        try:
+            unfinished.mkdir(parents=True)
+            fill(unfinished)
+            for file in unfinished.iterdir():
+                _flush_to_disk(file)
+            unfinished.rename(path)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+
+
 def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
     """Every run folder directly below `root`, newest first."""
     if not root.is_dir():
@@ -194,12 +219,22 @@ class Memo:
 
     def recall(self, key: str, find_out: Callable[[], Any]) -> Any:
         """The fact under this key: remembered, or found out now and remembered. It must be plain, as JSON is."""
+        if self.look_up(key) is None:
+            self.note(key, find_out())
+        return self.look_up(key)
+
+    def look_up(self, key: str) -> Any:
+        """The fact under this key; None where there is none."""
         if self._facts is None:
             self._facts = self._load()
-        if key not in self._facts:
-            self._facts[key] = find_out()
-            self._append(key, self._facts[key])
-        return self._facts[key]
+        return self._facts.get(key)
+
+    def note(self, key: str, fact: Any) -> None:
+        """Remember a fact, in place of what was known under this key."""
+        if self.look_up(key) != fact:
+            assert self._facts is not None
+            self._facts[key] = fact
+            self._append(key, fact)
 
     def _load(self) -> dict[str, Any]:
         try:
@@ -378,6 +413,11 @@ def _write_whole(path: Path, content: bytes) -> None:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
             raise
+
+
+def _flush_to_disk(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

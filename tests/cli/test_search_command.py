@@ -130,18 +130,24 @@ def test_square_brackets_in_a_name_are_shown_as_they_are(
     assert "my[/b]photos[red]" in hound(capsys, "runs")[1]
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_an_image_that_vanishes_in_mid_run_stops_the_search_and_is_no_models_fault(
-    image_folder: Callable[..., Path], tmp_path: Path, plain: bool
+def test_an_image_that_vanishes_in_mid_run_stops_a_plain_search_and_is_no_models_fault(
+    image_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
-    folder = image_folder()
+    with pytest.raises(DataError, match=r"class1/003\.png"):
+        _search_while_an_image_vanishes(image_folder(), tmp_path / "run", plain=True)
 
+
+def test_the_engine_has_read_every_image_before_one_vanishes(image_folder: Callable[..., Path], tmp_path: Path) -> None:
+    result = _search_while_an_image_vanishes(image_folder(), tmp_path / "run", plain=False)
+    assert (result.num_items, result.failures, len(result.ranking.models)) == (24, (), 2)
+
+
+def _search_while_an_image_vanishes(folder: Path, run: Path, *, plain: bool) -> modelhound.SearchResult:
     def vanish(progress: Progress) -> None:
         if progress.task in ("models", "reading models") and progress.done == 1:
             (folder / "class1" / "003.png").unlink(missing_ok=True)
 
-    with pytest.raises(DataError, match=r"class1/003\.png"):
-        modelhound.search(str(folder), OWN, run=tmp_path / "run", watch=vanish, plain=plain)
+    return modelhound.search(str(folder), OWN, run=run, watch=vanish, plain=plain)
 
 
 def test_random_weights_are_said_to_be_random(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from modelhound.data.decode.decoders import find_decoders
 from modelhound.data.decode.decoding import decode_on_device
 from modelhound.data.decode.resizing import resize_and_crop
 from modelhound.data.preprocessing import Variant, make_transform
+from modelhound.errors import DataError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -203,6 +204,7 @@ def test_a_damaged_file_has_the_error_of_the_plain_path(tmp_path: Path) -> None:
     ):
         with pytest.raises(Exception, match=r"truncated") as caught:
             attempt()  # type: ignore[no-untyped-call]
-        errors.append((type(caught.value), str(caught.value)))
+        assert isinstance(caught.value, DataError)
+        errors.append(str(caught.value))
     assert errors[0] == errors[1] == errors[2]
-    assert repr(dataset.item_names[5]) in errors[0][1]
+    assert repr(dataset.item_names[5]) in errors[0]

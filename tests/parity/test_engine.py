@@ -12,7 +12,7 @@ import modelhound
 from modelhound.compat import import_timm
 from modelhound.data import open_dataset
 from modelhound.data.decode import decode
-from modelhound.features import arrange, engine, extract_features, suitable_batch
+from modelhound.features import arrange, extract_features, suitable_batch, supply
 from modelhound.features.many import Session
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, find_models, source_of
@@ -29,15 +29,16 @@ def rows_of(data: Any, models: list[str], **options: Any) -> dict[str, torch.Ten
     """Features by the engine."""
     found: dict[str, torch.Tensor] = {}
     refs = find_models(models)
-    session = Session(data, ModelSettings(**options.pop("settings", {})), seed=0, device="cpu", **options)
-    session.survey(refs, failed=fail)
-    session.run(
-        [str(model) for model in refs],
-        range(len(data)),
-        range(len(data)),
-        done=lambda model, rows: found.update({model: rows.features}),
-        failed=fail,
-    )
+    options = {"remember": False, **options}
+    with Session(data, ModelSettings(**options.pop("settings", {})), seed=0, device="cpu", **options) as session:
+        session.survey(dict.fromkeys(refs, ""), failed=fail)
+        session.run(
+            [str(model) for model in refs],
+            range(len(data)),
+            range(len(data)),
+            done=lambda model, rows, keep: found.update({model: rows.features}),
+            failed=fail,
+        )
     return found
 
 
@@ -67,8 +68,8 @@ def test_siblings_that_share_a_trunk_are_too_and_the_trunk_runs_once() -> None:
     found = rows_of(data, [str(model) for model in models])
     for model in models:
         assert torch.equal(found[str(model)], plain_rows(data, model)), model
-    session = Session(data, ModelSettings(), seed=0, device="cpu")
-    session.survey(models, failed=fail)
+    session = Session(data, ModelSettings(), seed=0, device="cpu", remember=False)
+    session.survey(dict.fromkeys(models, ""), failed=fail)
     plan = session.plan([str(model) for model in models], range(150))
     run = [segment.fingerprint for step in plan.steps for segment in step.segments if segment.weight_bytes]
     assert len(run) == len(set(run))
@@ -89,11 +90,11 @@ def test_items_may_come_in_any_order_and_in_rungs() -> None:
     models = ["zoo:resnet-glyphs", "zoo:vit-rotation"]
     whole = rows_of(data, models)
     order = torch.randperm(100, generator=torch.Generator().manual_seed(0)).tolist()
-    session = Session(data, ModelSettings(), seed=0, device="cpu")
-    session.survey(find_models(models), failed=fail)
+    session = Session(data, ModelSettings(), seed=0, device="cpu", remember=False)
+    session.survey(dict.fromkeys(find_models(models), ""), failed=fail)
     parts: dict[str, list[torch.Tensor]] = {model: [] for model in models}
     for items in (range(30), range(30, 100)):
-        session.run(models, items, order, done=lambda model, rows: parts[model].append(rows.features), failed=fail)
+        session.run(models, items, order, done=lambda model, rows, _: parts[model].append(rows.features), failed=fail)
     for model in models:
         torch.testing.assert_close(torch.cat(parts[model]), whole[model][order], rtol=1e-4, atol=1e-5)
 
@@ -119,8 +120,8 @@ def test_a_tensor_that_differs_ends_what_is_shared(tmp_path: Path) -> None:
         )
     data = open_dataset("digits", limit=40)
     models = find_models([f"file:{tmp_path}/pool/*"])
-    session = Session(data, ModelSettings(), seed=0, device="cpu")
-    session.survey(models, failed=fail)
+    session = Session(data, ModelSettings(), seed=0, device="cpu", remember=False)
+    session.survey(dict.fromkeys(models, ""), failed=fail)
     names = ["one-bit", "same", "statistics"]
     one_bit, same, statistics = (session.specimens[f"file:{tmp_path}/pool/{name}"].fingerprints for name in names)
     parts = session.specimens[str(models[0])].blueprint.anatomy.parts
@@ -189,7 +190,7 @@ def test_workers_are_the_threads_that_decode(
         asked.append(threads)
         return decode(*arguments, threads=threads, **options)
 
-    monkeypatch.setattr(engine, "decode", note)
+    monkeypatch.setattr(supply, "decode", note)
     modelhound.search("digits", "zoo:vit-rotation", limit=40, workers=workers, run=tmp_path / "run")
     assert asked == [expected]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from modelhound.analysis.ranking import resample_means
 
-__all__ = ["Verdict", "judge_rung", "rung_sizes"]
+__all__ = ["Verdict", "judge_rung", "rung_sizes", "worthwhile_rungs"]
 
 _WIDENING = 1.5
 _LEAST_ITEMS = 100
@@ -45,6 +45,19 @@ def rung_sizes(num_items: int, num_groups: int) -> tuple[int, ...]:
         sizes.append(size)
         size *= _GROWTH
     return (*sizes, num_items)
+
+
+def worthwhile_rungs(sizes: Sequence[int], *, forward_seconds_per_item: float, judge_seconds: float) -> tuple[int, ...]:
+    """The rungs that pay: one is left out if judging it takes longer than what it can be hoped to save.
+
+    A rung may drop half of the models, which then do without the items up to the next one. `forward_seconds_per_item` is for
+    all models together.
+    """
+    kept = [sizes[-1]]
+    for size in reversed(sizes[:-1]):
+        if forward_seconds_per_item * (kept[0] - size) / 2 > judge_seconds:
+            kept.insert(0, size)
+    return tuple(kept)
 
 
 def judge_rung(models: Sequence[str], item_scores: Floats, *, top: int, risk: float, seed: int) -> tuple[Verdict, ...]:

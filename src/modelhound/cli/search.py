@@ -77,6 +77,8 @@ def _show_search(result: "SearchResult") -> None:
             markup=False,
             highlight=False,
         )
+    for warning in result.warnings:
+        console.print(f"Note: {warning}", markup=False, highlight=False)
     if result.num_resumed:
         console.print(f"{result.num_resumed} models were measured by an earlier start and not run again.")
     console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)

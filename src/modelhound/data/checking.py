@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from modelhound.data.source import Reader, UnreadableItemError
 from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch
+from modelhound.store import Memo
 
-__all__ = ["Finding", "check_items"]
+__all__ = ["Finding", "check_items", "remember_unreadable"]
 
+_MEMO = "unreadable-items"
 _TASK = "checking items"
 _MAX_THREADS = 16
 _MAX_CHUNK = 64  # so that Ctrl-C is answered after so many images per thread at the latest
@@ -25,6 +27,7 @@ class Finding:
     """What reading one item showed: `problem` is None for a good one."""
 
     stamp: str
+    digest: str
     problem: str | None
 
 
@@ -33,10 +36,11 @@ def check_items(reader: Reader, num_items: int, watch: Watch) -> list[Finding]:
     chunk = max(1, min(_MAX_CHUNK, num_items // 100))
     chunks = [range(start, min(start + chunk, num_items)) for start in range(0, num_items, chunk)]
     findings: list[Finding] = []
+    unreadable = Memo(_MEMO)
     tell = _every_percent(watch, num_items)
     pool = ThreadPoolExecutor(min(_MAX_THREADS, count_cores() + 1), thread_name_prefix="check")
     try:
-        for some in pool.map(lambda positions: _check_chunk(reader, positions), chunks):
+        for some in pool.map(lambda positions: _check_chunk(reader, positions, unreadable), chunks):
             findings += some
             tell(len(findings))
     finally:
@@ -44,17 +48,22 @@ def check_items(reader: Reader, num_items: int, watch: Watch) -> list[Finding]:
     return findings
 
 
-def _check_chunk(reader: Reader, positions: Sequence[int]) -> list[Finding]:
-    return [_check(reader, position) for position in positions]
+def _check_chunk(reader: Reader, positions: Sequence[int], unreadable: Memo) -> list[Finding]:
+    return [_check(reader, position, unreadable) for position in positions]
 
 
-def _check(reader: Reader, position: int) -> Finding:
+def _check(reader: Reader, position: int, unreadable: Memo) -> Finding:
     try:
         stamp = reader.stamp(position)  # before reading: a change in between then looks like one afterwards
-        reader.check(position)
+        digest = reader.check(position)
     except UnreadableItemError as error:
-        return Finding("", str(error))
-    return Finding(stamp, None)
+        return Finding("", "", str(error))
+    return Finding(stamp, digest, unreadable.look_up(digest))
+
+
+def remember_unreadable(digest: str, problem: str) -> None:
+    """That an item which looked well could not be decoded, so that the next look leaves it out."""
+    Memo(_MEMO).note(digest, problem)
 
 
 def _every_percent(watch: Watch, total: int) -> Callable[[int], None]:

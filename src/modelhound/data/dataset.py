@@ -5,6 +5,7 @@ Out: a Dataset that a ranking of models can rest on, or a DataError
 Nothing here knows how items are stored (see SOURCES, one file each) or what a model wants (see `preprocessing`, `tokenising`).
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,20 +14,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from modelhound.data.checking import Finding, check_items
+from modelhound.data.checking import Finding, check_items, remember_unreadable
 from modelhound.data.choosing import choose_balanced, strata
 from modelhound.data.source import DataRequest, DataSource, Item, Listing, Modality, Reader, UnreadableItemError
 from modelhound.data.sources.cifar import CifarSource
 from modelhound.data.sources.csv_table import CsvSource
 from modelhound.data.sources.embedded import EmbeddedSource
-from modelhound.data.sources.folder import FolderSource
+from modelhound.data.sources.folder import FileReader, FolderSource
 from modelhound.data.sources.food101 import Food101Source
 from modelhound.data.sources.hub_datasets import HubDatasetSource
 from modelhound.data.sources.jsonl_table import JsonSource
 from modelhound.data.sources.parquet_table import ParquetSource
 from modelhound.data.sources.prepared import PreparedSource
 from modelhound.data.sources.tar_shards import TarSource
-from modelhound.errors import DataError
+from modelhound.errors import BrokenItemError, DataError
 from modelhound.records import ItemSkipped, Watch, silent
 from modelhound.settings import Task
 
@@ -78,6 +79,9 @@ class Dataset:
     fingerprint: str
     """Changes with names, targets and contents (of files: size and time); a stored run may be continued only if equal."""
 
+    digests: tuple[str, ...] = field(repr=False)
+    """One per item: of what it holds, whatever it is called and wherever it lies."""
+
     reader: Reader = field(compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -89,6 +93,7 @@ class Dataset:
             self,
             targets=self.targets[np.asarray(positions, dtype=np.int64)],
             item_names=tuple(self.item_names[position] for position in positions),
+            digests=tuple(self.digests[position] for position in positions),
             fingerprint=hashlib.sha256(f"{self.fingerprint} {list(positions)}".encode()).hexdigest(),
             reader=self.reader.select(positions),
         )
@@ -98,7 +103,9 @@ class Dataset:
         try:
             return self.reader.read(index)
         except UnreadableItemError as error:
-            raise DataError(
+            with contextlib.suppress(UnreadableItemError):  # it has changed since, and the next look will see that
+                remember_unreadable(self.reader.check(index), str(error))
+            raise BrokenItemError(
                 f"cannot read {self.item_names[index]!r} of {self.name!r}: expected the {self.modality} that was there when "
                 f"the data set was checked, but {error}; restore it, or start again to leave it out"
             ) from error
@@ -112,12 +119,18 @@ def open_dataset(
     split: str | None = None,
     limit: int | None = None,
     seed: int = 0,
+    hold_bytes: int = 0,
     watch: Watch = silent,
 ) -> Dataset:
-    """The data set `reference`, or `limit` of its items, evenly from all classes and drawn by `seed`."""
+    """The data set `reference`, or `limit` of its items, evenly from all classes and drawn by `seed`.
+
+    Files that were looked at stay in memory until they are decoded, `hold_bytes` of them at most.
+    """
     listing = _list(reference, DataRequest(columns=columns or {}, task=task, split=split))
     chosen = _choose(reference, listing, limit, seed)
     reader = listing.reader.select(chosen)
+    if hold_bytes and isinstance(reader, FileReader):
+        reader = reader.holding(hold_bytes)
     findings = check_items(reader, len(chosen), watch)
     bad = _list_bad(listing, chosen, findings)
     if limit is not None and _too_many(len(bad), len(chosen)):
@@ -139,6 +152,7 @@ def open_dataset(
         targets=targets,
         item_names=names,
         skipped=listing.skipped + bad,
+        digests=tuple(findings[place].digest for place in good),
         fingerprint=_fingerprint(listing, names, targets, (findings[place].stamp for place in good)),
         reader=reader.select(good),
     )

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,15 +30,18 @@ from modelhound.meter import count_cores
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from torch.utils.data import DataLoader
 
-__all__ = ["Batch", "InputForm", "load_batches", "modality_of"]
+__all__ = ["BATCHES_AHEAD", "Batch", "InputForm", "free_shared_memory", "load_batches", "modality_of"]
 
 InputForm = Preprocessing | OwnTransform | Tokenising
 """What a model wants its input to look like."""
 
+BATCHES_AHEAD = 2
+"""Per worker, unless told; torch's own default."""
+
 _MAX_WORKERS = 16  # with 500x375 JPEGs, 16 still beat 8 by two thirds; beyond that nothing was measured
 _MIN_ITEMS_FOR_WORKERS = 64  # starting and stopping processes takes as long as reading a few dozen photos
-_BATCHES_AHEAD = 2  # per worker; torch's own default
 _BYTES_PER_VALUE, _NUM_CHANNELS = 4, 3
 _SHARED_MEMORY = "/dev/shm"
 
@@ -85,23 +89,45 @@ def load_batches(
     batch: int,
     workers: int | None = None,
     device: "str | torch.device" = "cpu",
+    prefetch: int = BATCHES_AHEAD,
+    pin: bool | None = None,
+    persistent: bool = False,
+    passes: int = 1,
 ) -> Iterator[Batch]:
-    """All items in order, `batch` at a time; the last batch may be smaller.
+    """All items in order, `batch` at a time; the last batch of each of the `passes` may be smaller.
 
-    `workers` processes do the reading, 0 means this one; None chooses. Batches for a CUDA `device` are pinned, so that
-    they can be copied while it computes. Processes end with the iterator, however it ends.
+    `workers` processes do the reading, 0 means this one; None chooses. Each of them is up to `prefetch` batches ahead.
+    Batches for a CUDA `device` are pinned, so that they can be copied while it computes, unless `pin` says otherwise. Processes
+    end with each pass unless they are `persistent`, and always with the iterator, however it ends.
     """
     if batch < 1:
         raise RequestError(f"cannot load batches of {batch} items: expected at least 1, use --batch 64")
     if workers is not None and workers < 0:
         raise RequestError(f"cannot load with {workers} workers: expected 0 or more, use --workers 0")
+    if prefetch < 1 or passes < 1:
+        raise RequestError(
+            f"cannot load {passes} passes, {prefetch} batches ahead: expected 1 or more of each, use --prefetch {BATCHES_AHEAD}"
+        )
     if modality_of(form) != dataset.modality:
         raise ModelError(
             f"cannot feed it {dataset.modality}s: expected {modality_of(form)}s, choose a model made for {dataset.modality}s"
         )
     items = _Batches(dataset, form, batch)
-    num_workers = _choose_workers(items) if workers is None else min(workers, len(items))
-    return _stream(items, num_workers, pin_memory=str(device).startswith("cuda"))
+    num_workers = _choose_workers(items, prefetch) if workers is None else min(workers, len(items))
+    pin_memory = str(device).startswith("cuda") if pin is None else pin
+    manner = _Manner(num_workers=num_workers, prefetch=prefetch, pin=pin_memory, persistent=persistent, passes=passes)
+    return _stream(items, manner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Manner:
+    """How batches are fetched; what they hold does not depend on it."""
+
+    num_workers: int
+    prefetch: int
+    pin: bool
+    persistent: bool
+    passes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +135,8 @@ class _Failed:
     """Why a batch could not be made. Sent as a value: torch would wrap an exception into a page of traceback."""
 
     message: str
+    trace: str
+    """Where it happened, for whoever wants to know; not part of the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +166,7 @@ class _Batches:
                 transform = make_transform(self.form)
                 return Batch(inputs=torch.stack([self._image(index, transform) for index in indices]), targets=targets)
             except DataError as error:
-                return _Failed(str(error))
+                return _Failed(str(error), traceback.format_exc())
 
     def _image(self, index: int, transform: Transform) -> "Tensor":
         try:
@@ -186,7 +214,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _choose_workers(items: _Batches) -> int:
+def _choose_workers(items: _Batches, prefetch: int = BATCHES_AHEAD) -> int:
     """As many processes as have something to do and as fit into shared memory, through which batches travel."""
     dataset = items.dataset
     if dataset.reader.in_memory or len(dataset) < _MIN_ITEMS_FOR_WORKERS:
@@ -197,56 +225,71 @@ def _choose_workers(items: _Batches) -> int:
     batch_bytes = items.batch * _NUM_CHANNELS * height * width * _BYTES_PER_VALUE
     useful = min(count_cores(), _MAX_WORKERS, len(items))
     # Containers often have 64 MB of it, and a worker that needs more is killed by SIGBUS. Half is left to others.
-    return min(useful, _free_shared_memory() // 2 // (batch_bytes * (_BATCHES_AHEAD + 1)))
+    return min(useful, free_shared_memory() // 2 // (batch_bytes * (prefetch + 1)))
 
 
-def _free_shared_memory() -> int:
+def free_shared_memory() -> int:
+    """Bytes left of what batches travel through from process to process."""
     try:
         return shutil.disk_usage(_SHARED_MEMORY).free
     except OSError:  # not Linux: shared memory is not a file system with a limit of its own
         return sys.maxsize
 
 
-def _stream(items: _Batches, num_workers: int, *, pin_memory: bool) -> Iterator[Batch]:
+def _stream(items: _Batches, manner: _Manner) -> Iterator[Batch]:
     # before any fork, so that workers inherit libraries instead of importing them each
     if isinstance(items.form, Tokenising):
         load_tokenizer(items.form)
     else:
         make_transform(items.form)
+    loader = _make_loader(items, manner)
     iterator: Iterator[Any] | None = None
     try:
-        with _interrupts_held_back(), _warnings_ignored(), _described_errors(items.dataset.name):
-            iterator = _start(items, num_workers, pin_memory)
-        for _ in range(len(items)):
-            with _described_errors(items.dataset.name):
-                made = next(iterator)
-            if isinstance(made, _Failed):
-                raise DataError(made.message)
-            yield made
+        for _ in range(manner.passes):
+            if not manner.persistent:
+                _stop_workers(iterator)
+            with _interrupts_held_back(), _warnings_ignored(), _described_errors(items.dataset.name):
+                iterator = iter(loader)  # persistent workers begin anew, others are started
+            yield from _one_pass(iterator, items)
     finally:
         # The iterator would stop its workers when it is collected, but a traceback may keep it alive for long.
-        stop = getattr(iterator, "_shutdown_workers", None)
-        if stop is not None:
-            with _interrupts_held_back():
-                stop()
+        _stop_workers(iterator)
 
 
-def _start(items: _Batches, num_workers: int, pin_memory: bool) -> Iterator[Any]:
+def _one_pass(iterator: Iterator[Any], items: _Batches) -> Iterator[Batch]:
+    for _ in range(len(items)):
+        with _described_errors(items.dataset.name):
+            made = next(iterator)
+        if isinstance(made, _Failed):
+            error = DataError(made.message)
+            error.add_note(made.trace)
+            raise error
+        yield made
+
+
+def _stop_workers(iterator: Iterator[Any] | None) -> None:
+    stop = getattr(iterator, "_shutdown_workers", None)
+    if stop is not None:
+        with _interrupts_held_back():
+            stop()
+
+
+def _make_loader(items: _Batches, manner: _Manner) -> "DataLoader[Any]":
     import torch
     from torch.utils.data import DataLoader
 
-    return iter(
-        DataLoader(
+    with _warnings_ignored():
+        return DataLoader(
             items,  # type: ignore[arg-type]  # a length and items by number are all it needs
             batch_size=None,
             collate_fn=_as_it_is,
-            num_workers=num_workers,
-            prefetch_factor=_BATCHES_AHEAD if num_workers else None,
-            pin_memory=pin_memory,
+            num_workers=manner.num_workers,
+            prefetch_factor=manner.prefetch if manner.num_workers else None,
+            persistent_workers=manner.persistent and manner.num_workers > 0,
+            pin_memory=manner.pin,
             worker_init_fn=_keep_quiet,
             generator=torch.Generator(),  # or each pass would draw from, and so change, the global random state
         )
-    )
 
 
 @contextmanager

@@ -45,8 +45,9 @@ class Reader(Protocol):
     def stamp(self, position: int) -> str:
         """A text that changes when the item's content does; part of the data set's fingerprint."""
 
-    def check(self, position: int) -> None:
-        """Raise if the item cannot be read. As cheap as possible, but every byte is looked at."""
+    def check(self, position: int) -> str:
+        """Raise if the item cannot be read. As cheap as possible, but every byte is looked at: what comes back is a digest
+        of them, the same wherever the item lies and whatever it is called."""
 
     def read(self, position: int) -> Item:
         """The item itself."""

@@ -79,6 +79,15 @@ class FeatureStore:
             self.num_damaged += key.count_damaged()
         return Found(rows=rows, positions=np.flatnonzero(is_here), missing=np.flatnonzero(~is_here))
 
+    def holds(self, made_by: str, items: Sequence[str]) -> bool:
+        """Whether there is a row of each of these items; one may still turn out to be damaged."""
+        with self._alone, contextlib.suppress(OSError):
+            key = self._key(made_by)
+            if key.exists():
+                key.refresh()
+                return bool(key.holds(_digest_items(items)).all())
+        return False
+
     def write(self, made_by: str, items: Sequence[str], rows: npt.NDArray[Any]) -> int:
         """Keep the rows of those items that are not here yet; how many these were. All rows of one `made_by` are alike."""
         _check_rows(rows, len(items))

@@ -1,31 +1,33 @@
 """Run a plan: features of many networks, with everything shared that can be.
 
-In:  a Plan, the Specimens it speaks of, a data set and the order in which its items are taken
+In:  a Plan, the Specimens it speaks of, a supply of inputs and a shelf of weights
 Out: for each model its feature rows, handed over as soon as its last part has run
 Nothing here decides anything: what is run, kept or run again stands in the plan. On a CPU in fp32 the rows equal those of the
 plain path to the last bit, as long as batches are cut in the same places.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import pairwise
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from modelhound.data import Dataset, InputForm, Tokenising
-from modelhound.data.decode.decoded import DecodedChunk, decode
-from modelhound.data.decode.decoders import Choice
-from modelhound.data.tokens import TokenisedTexts, tokenise_once
+from modelhound.data import InputForm
 from modelhound.errors import RequestError
 from modelhound.features.plain import check_finite, suitable_batch
-from modelhound.features.workshop import Specimen, install
-from modelhound.meter import Meter
-from modelhound.models.parts import Inputs, running
-from modelhound.plan import Chain, Plan, Segment, Step
+from modelhound.features.shelf import Shelf, install
+from modelhound.features.spilling import InMemory, Kept, OnDisk
+from modelhound.features.supply import Feed, Supply, input_bytes, input_key
+from modelhound.features.workshop import Specimen
+from modelhound.meter import Lanes, Meter
+from modelhound.models.parts import Inputs, RunPart, running
+from modelhound.plan import Chain, Plan, Segment, Step, peak_bytes
 from modelhound.records import Progress, Watch, silent
 
-__all__ = ["Request", "Rows", "chain_of", "run_plan"]
+__all__ = ["Request", "Rows", "chain_of", "forms_of", "run_plan"]
 
 _PEAK_OUTPUTS = 3  # inside a part, about so many tensors of the size of its input or output live at once
 
@@ -39,6 +41,7 @@ class Rows:
     num_truncated: int
     seconds: dict[str, float]
     """By phase; what several models share is divided among them."""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,23 +49,20 @@ class Request:
     """What to run a plan on."""
 
     specimens: Mapping[str, Specimen]
-    dataset: Dataset
+    supply: Supply
+    shelf: Shelf
     order: Sequence[int]
     """The data set's position for each of the plan's item numbers."""
     device: str
-    dtype: torch.dtype
     batch: int | None = None
-    threads: int | None = None
-    """To decode with; None for as many as there are cores."""
-    found_out: dict[str, Choice] = field(default_factory=dict)
-    """Which decoder is the fastest on this data, for the next plan."""
+    lanes: Lanes = field(default_factory=Lanes)
     watch: Watch = silent
 
 
-def chain_of(specimen: Specimen, *, num_bytes_per_value: int) -> Chain:
-    """What a planner must know of a model."""
+def chain_of(specimen: Specimen, *, num_bytes_per_value: int, seconds: Mapping[str, float] | None = None) -> Chain:
+    """What a planner must know of a model; `seconds` per item of its parts where they were measured."""
     segments = []
-    before = _input_bytes(specimen.form)
+    before = input_bytes(specimen.form)
     for part, fingerprint in zip(specimen.blueprint.anatomy.parts, specimen.fingerprints, strict=True):
         output_bytes = part.output_bytes_per_item * num_bytes_per_value // 4
         segments.append(
@@ -70,17 +70,23 @@ def chain_of(specimen: Specimen, *, num_bytes_per_value: int) -> Chain:
                 fingerprint=fingerprint,
                 flops_per_item=part.flops_per_item,
                 output_bytes_per_item=output_bytes,
-                weight_bytes=sum(specimen.tensors[name].nbytes for name in part.tensors),
+                weight_bytes=sum(specimen.tensors[name].nbytes for name in part.tensors) * num_bytes_per_value // 4,
                 peak_bytes_per_item=_PEAK_OUTPUTS * max(before, output_bytes),
+                seconds_per_item=(seconds or {}).get(fingerprint),
             )
         )
         before = output_bytes
     return Chain(
         model=str(specimen.model),
-        input=_input_key(specimen.form),
-        input_bytes_per_item=_input_bytes(specimen.form),
+        input=input_key(specimen.form),
+        input_bytes_per_item=input_bytes(specimen.form),
         segments=tuple(segments),
     )
+
+
+def forms_of(specimens: Sequence[Specimen]) -> dict[str, InputForm]:
+    """The distinct forms that these models want."""
+    return {input_key(specimen.form): specimen.form for specimen in reversed(specimens)}
 
 
 def run_plan(
@@ -94,30 +100,30 @@ def run_plan(
 
     A step that raises takes only the models below it along.
     """
-    job = _Job(plan, request)
     num_rounds = plan.num_chunks * len(plan.steps)
-    for number, chunk in enumerate(plan.chunks):
-        feeds = job.open_feeds(chunk)
-        outputs: dict[int, list[Tensor]] = {}
-        for index, step in enumerate(plan.steps):
-            request.watch(Progress(task="parts of models", done=number * len(plan.steps) + index, total=num_rounds))
-            if job.is_lost(index):
-                continue
-            made = job.run_step(
-                index, feeds[step.input], outputs.get(step.source, []) if step.source is not None else None
-            )
-            if isinstance(made, _Lost):
-                for model in made.models:
-                    failed(model, made.phase, made.error)
-                continue
-            if step.keep != "nothing":
+    with _Job(plan, request) as job:
+        for number, chunk in enumerate(plan.chunks):
+            feeds = job.open_feeds(number, chunk)
+            outputs: dict[int, Kept] = {}
+            for index, step in enumerate(plan.steps):
+                request.watch(Progress(task="parts of models", done=number * len(plan.steps) + index, total=num_rounds))
+                if job.is_lost(index):
+                    continue
+                source = None if step.source is None else outputs[step.source]
+                made = job.run_step(index, feeds[step.input], source)
+                if isinstance(made, _Lost):
+                    for model in made.models:
+                        failed(model, made.phase, made.error)
+                    continue
                 outputs[index] = made
-            for model in step.finishes:
-                job.collect(model, feeds[step.input], made)
-                if number == plan.num_chunks - 1:
-                    done(model, job.hand_over(model))
-            if step.frees_source and step.source is not None:
-                del outputs[step.source]
+                for model in step.finishes:
+                    job.collect(model, feeds[step.input], made)
+                    if number == plan.num_chunks - 1:
+                        done(model, job.hand_over(model))
+                if step.keep == "nothing":
+                    del outputs[index]
+                if step.frees_source and step.source is not None:
+                    outputs.pop(step.source, None)
     request.watch(Progress(task="parts of models", done=num_rounds, total=num_rounds))
 
 
@@ -136,79 +142,72 @@ class _Job:
     def __init__(self, plan: Plan, request: Request) -> None:
         self._plan, self._request = plan, request
         self._owners: dict[str, tuple[Specimen, int]] = {}
-        self._forms: dict[str, InputForm] = {}
-        for chain in plan.chains:
-            specimen = request.specimens[chain.model]
-            self._forms.setdefault(chain.input, specimen.form)
+        specimens = [request.specimens[chain.model] for chain in plan.chains]
+        self._forms = forms_of(specimens)
+        for specimen in specimens:
             for number, fingerprint in enumerate(specimen.fingerprints):
                 self._owners.setdefault(fingerprint, (specimen, number))
         self._below = _models_below(plan.steps)
         self._lost: set[str] = set()
-        self._rows: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self._items: dict[str, list[Tensor]] = {}
+        self._rows: dict[str, Kept] = {}
         self._truncated: dict[str, int] = {}
         self._seconds: dict[str, dict[str, float]] = {}
+        self._pieces: dict[int, int] = {}  # into which batches of a step are cut, because they did not fit into memory
+        self._fetching = ThreadPoolExecutor(1, thread_name_prefix="weights ahead")
+        self._fetched: dict[int, Future[list[tuple[Specimen, dict[str, Tensor]]]]] = {}
+        request.shelf.limit(_shelf_bytes(plan))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._fetching.shutdown(wait=True, cancel_futures=True)
 
     def is_lost(self, index: int) -> bool:
         return self._lost.issuperset(self._below[index])
 
-    def open_feeds(self, chunk: range) -> "dict[str, _Feed]":
-        """Inputs of one chunk of items, for every form that is asked for."""
-        request = self._request
-        positions = [request.order[item] for item in chunk]
-        meter = Meter(request.device)
-        feeds: dict[str, _Feed] = {}
-        with meter.phase("wait for data"):
-            images = {key: form for key, form in self._forms.items() if not isinstance(form, Tokenising)}
-            if images:
-                forms = list(images.values())
-                known = request.found_out.get("decoder")
-                decoded = decode(
-                    request.dataset,
-                    positions,
-                    forms,
-                    device=request.device,
-                    threads=request.threads,
-                    choice=known,
-                    watch=request.watch,
-                )
-                if decoded.choice is not None:
-                    request.found_out["decoder"] = decoded.choice
-                for key, form in images.items():
-                    feeds[key] = _ImageFeed(decoded, form, chunk.start, self._batch(form), request.dtype)
-            texts = {key: form for key, form in self._forms.items() if isinstance(form, Tokenising)}
-            if texts:
-                chosen = request.dataset.select(positions)
-                tokenised = tokenise_once(chosen, list(texts.values()), watch=request.watch)
-                for key, tokenising in texts.items():
-                    batch = self._batch(tokenising)
-                    feeds[key] = _TextFeed(tokenised[tokenising], chunk.start, batch, request.device)
-        self._charge([chain.model for chain in self._plan.chains], meter)
+    def open_feeds(self, number: int, chunk: range) -> dict[str, Feed]:
+        """Inputs of one chunk of items, for every form that is asked for; the next chunk is decoded meanwhile."""
+        request, plan = self._request, self._plan
+        meter = Meter(request.device, keep_peak=True)
+        batches = {key: self._batch(form) for key, form in self._forms.items()}
+        with meter.phase("wait for data", on_host=True):
+            feeds = request.supply.open(chunk, request.order, self._forms, batches)
+        if plan.prefetch and number + 1 < plan.num_chunks:
+            request.supply.expect(plan.chunks[number + 1], request.order, self._forms)
+        self._charge([chain.model for chain in plan.chains], meter)
         return feeds
 
-    def run_step(self, index: int, feed: "_Feed", source: Sequence[Tensor] | None) -> list[Tensor] | _Lost:
+    def run_step(self, index: int, feed: Feed, source: Kept | None) -> Kept | _Lost:
         """The output of the step for each batch."""
         step, below = self._plan.steps[index], self._below[index]
         specimen, first = self._owners[step.segments[0].fingerprint]
         blueprint = specimen.blueprint
-        meter = Meter(self._request.device)
-        made = []
+        meter = Meter(self._request.device, keep_peak=True)
+        made: Kept = OnDisk(self._request.device) if step.keep == "disk" else InMemory()
         try:
-            with meter.phase("weights to device"):
-                for segment in step.segments:
-                    owner, number = self._owners[segment.fingerprint]
-                    install(owner, blueprint.anatomy.parts[number].tensors)
+            with meter.phase("weights to device", on_host=True):
+                for owner, tensors in self._weights(index):
+                    install(owner, tensors)
+            if self._plan.prefetch and index + 1 < len(self._plan.steps):
+                self._fetch(index + 1)
             with (
+                self._request.lanes.span("device", "forward", self._name(index)),
                 torch.inference_mode(),
                 torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
                 running(blueprint.network, blueprint.anatomy, first, first + len(step.segments)) as run,
+                meter.phase("forward"),
             ):
                 for number in range(feed.num_batches):
-                    with meter.phase("data to device"):
-                        inputs = feed.inputs(number) if first == 0 else feed.stand_in(number)
-                    with meter.phase("forward"):
-                        made.append(run(inputs, None if source is None else source[number]))
+                    with meter.phase("wait for data", on_host=True):
+                        feed.wait(number)
+                    with meter.phase("data to device", on_host=True):
+                        inputs = feed.inputs(number, blueprint.layout) if first == 0 else feed.stand_in(number)
+                    value = None if source is None else source.get(number)
+                    made.put(self._run_in_pieces(index, run, inputs, value))
             if step.finishes:
-                check_finite(torch.cat(made))
+                check_finite(_all(made, feed.num_batches))
         except RequestError:
             raise  # the data's fault, not the model's
         except Exception as error:  # whatever a stranger's network raises, the others go on
@@ -218,21 +217,67 @@ class _Job:
         self._charge(below, meter)
         return made
 
-    def collect(self, model: str, feed: "_Feed", made: Sequence[Tensor]) -> None:
-        rows = self._rows.setdefault(model, [])
-        rows += zip(feed.items(), (part.float() for part in made), strict=True)
+    def collect(self, model: str, feed: Feed, made: Kept) -> None:
+        if model not in self._rows:
+            waits_on_disk = self._plan.num_chunks > 1 and self._plan.costs.spill_bytes_per_second > 0
+            self._rows[model] = OnDisk(self._request.device) if waits_on_disk else InMemory()
+        for number, items in enumerate(feed.items()):
+            self._items.setdefault(model, []).append(items)
+            self._rows[model].put(made.get(number)[: len(items)].float())  # a batch may have been filled up
         self._truncated[model] = self._truncated.get(model, 0) + feed.num_truncated
 
     def hand_over(self, model: str) -> Rows:
         """Everything a model made, in the order of the items."""
-        parts = self._rows.pop(model)
-        places = torch.cat([items for items, _ in parts]) - self._plan.first_item
-        features = torch.cat([part for _, part in parts])
+        items = self._items.pop(model)
+        places = torch.cat(items) - self._plan.first_item
+        features = _all(self._rows.pop(model), len(items))
         if not torch.equal(places, torch.arange(len(places))):
             in_order = torch.empty_like(features)
             in_order[places.to(features.device)] = features
             features = in_order
-        return Rows(features=features, num_truncated=self._truncated[model], seconds=self._seconds[model])
+        cut = [pieces for index, pieces in self._pieces.items() if model in self._below[index]]
+        notes = (f"batches were cut into {max(cut)} because they did not fit into memory",) if cut else ()
+        return Rows(features=features, num_truncated=self._truncated[model], seconds=self._seconds[model], notes=notes)
+
+    def _weights(self, index: int) -> list[tuple[Specimen, dict[str, Tensor]]]:
+        """Of one step, fetched ahead or now."""
+        self._fetch(index)
+        return self._fetched.pop(index).result()
+
+    def _fetch(self, index: int) -> None:
+        if index not in self._fetched and not self.is_lost(index):
+            self._fetched[index] = self._fetching.submit(self._fetch_now, index)
+
+    def _fetch_now(self, index: int) -> list[tuple[Specimen, dict[str, Tensor]]]:
+        fetched = []
+        with self._request.lanes.span("weights", "weights to device", self._name(index)):
+            for segment in self._plan.steps[index].segments:
+                owner, number = self._owners[segment.fingerprint]
+                names = owner.blueprint.anatomy.parts[number].tensors
+                fetched.append((owner, self._request.shelf.fetch(owner, names)))
+        return fetched
+
+    def _run_in_pieces(self, index: int, run: RunPart, inputs: Inputs, value: Tensor | None) -> Tensor:
+        """One batch; where memory does not suffice, in halves, quarters, … as many as it takes, from now on."""
+        num_items = len(inputs if isinstance(inputs, Tensor) else next(iter(inputs.values())))
+        while True:
+            pieces = min(num_items, self._pieces.get(index, 1))
+            try:
+                if pieces == 1:
+                    return run(inputs, value)
+                edges = [num_items * piece // pieces for piece in range(pieces + 1)]
+                cuts = [slice(start, stop) for start, stop in pairwise(edges)]
+                return torch.cat([run(_cut(inputs, cut), None if value is None else value[cut]) for cut in cuts])
+            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error) or pieces >= num_items:
+                    raise
+            self._pieces[index] = 2 * pieces
+            if self._request.device != "cpu":
+                torch.cuda.empty_cache()
+
+    def _name(self, index: int) -> str:
+        models = self._below[index]
+        return models[0] if len(models) == 1 else f"{len(models)} models"
 
     def _batch(self, form: InputForm) -> int:
         asked = self._request.batch or suitable_batch(form, self._request.device)
@@ -256,70 +301,22 @@ def _models_below(steps: Sequence[Step]) -> list[tuple[str, ...]]:
     return [tuple(models) for models in below]
 
 
-class _Feed(Protocol):
-    """One chunk of items in one form, cut into batches."""
-
-    num_batches: int
-    num_truncated: int
-
-    def items(self) -> Iterator[Tensor]:
-        """The item numbers of each batch."""
-
-    def inputs(self, number: int) -> Inputs:
-        """One batch, on the device."""
-
-    def stand_in(self, number: int) -> Inputs:
-        """Something of its shape, for parts that do not look at it."""
+def _shelf_bytes(plan: Plan) -> float:
+    """What the plan has counted for weights, and what it leaves over: the next plan may want the same ones."""
+    weights = {segment.fingerprint: segment.weight_bytes for step in plan.steps for segment in step.segments}
+    largest = max((sum(segment.weight_bytes for segment in step.segments) for step in plan.steps), default=0)
+    counted = sum(weights[fingerprint] for fingerprint in plan.resident) + (2 if plan.prefetch else 1) * largest
+    return counted + max(0.0, plan.costs.memory_bytes - peak_bytes(plan))
 
 
-class _ImageFeed:
-    num_truncated = 0
-
-    def __init__(self, decoded: DecodedChunk, form: InputForm, first: int, batch: int, dtype: torch.dtype) -> None:
-        self._decoded, self._form, self._first, self._batch, self._dtype = decoded, form, first, batch, dtype
-        self.num_batches = -(-len(decoded) // batch)
-
-    def items(self) -> Iterator[Tensor]:
-        for number in range(self.num_batches):
-            start, stop = self._ends(number)
-            yield torch.arange(self._first + start, self._first + stop)
-
-    def inputs(self, number: int) -> Tensor:
-        start, stop = self._ends(number)
-        return self._decoded.inputs(self._form, start, stop, dtype=self._dtype, channels_last=True)
-
-    def stand_in(self, number: int) -> Tensor:
-        start, stop = self._ends(number)
-        height, width = self._form.input_size  # type: ignore[union-attr]
-        return torch.zeros(1, device=self._decoded.device, dtype=self._dtype).expand(stop - start, 3, height, width)
-
-    def _ends(self, number: int) -> tuple[int, int]:
-        return number * self._batch, min((number + 1) * self._batch, len(self._decoded))
+def _all(made: Kept, num_batches: int) -> Tensor:
+    return torch.cat([made.get(number) for number in range(num_batches)])
 
 
-class _TextFeed:
-    def __init__(self, texts: TokenisedTexts, first: int, batch: int, device: str) -> None:
-        self._first, self._device = first, device
-        self._batches = list(texts.batches(batch))
-        self.num_batches, self.num_truncated = len(self._batches), texts.num_truncated
-
-    def items(self) -> Iterator[Tensor]:
-        for batch in self._batches:
-            yield batch.positions + self._first
-
-    def inputs(self, number: int) -> dict[str, Tensor]:
-        return {name: tensor.to(self._device) for name, tensor in self._batches[number].inputs.items()}
-
-    def stand_in(self, number: int) -> dict[str, Tensor]:
-        return self.inputs(number)  # tokens are small, and masks are made from them
+def _cut(inputs: Inputs, cut: slice) -> Inputs:
+    return inputs[cut] if isinstance(inputs, Tensor) else {name: tensor[cut] for name, tensor in inputs.items()}
 
 
-def _input_key(form: InputForm) -> str:
-    return f"{form.fingerprint} {form.max_tokens}" if isinstance(form, Tokenising) else repr(form)
-
-
-def _input_bytes(form: InputForm) -> int:
-    if isinstance(form, Tokenising):
-        return 16 * form.max_tokens
-    height, width = form.input_size
-    return 3 * height * width
+def _is_out_of_memory(error: BaseException) -> bool:
+    """torch has an error of its own for CUDA; for the host it raises a RuntimeError that says so."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

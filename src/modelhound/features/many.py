@@ -3,22 +3,27 @@
 In:  models and a data set
 Out: each model's features, as soon as they are there
 Nothing here scores or ranks. A Session belongs to one data set, device and precision; models are surveyed once and may be run
-over several ranges of items, which is what a race does.
+over several ranges of items, which is what a race does. What an earlier session has made is not made again.
 """
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
-import psutil
 import torch
 
 from modelhound.data import Dataset
-from modelhound.data.decode.decoders import Choice
-from modelhound.features.engine import Request, Rows, chain_of, run_plan
+from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_plan
 from modelhound.features.plain import suitable_batch
-from modelhound.features.workshop import Specimen, Workshop, hash_tensor
-from modelhound.meter import Meter, count_cores
+from modelhound.features.remembered import Known, Recalled, Remembered
+from modelhound.features.shelf import Shelf
+from modelhound.features.supply import Supply, input_bytes
+from modelhound.features.workshop import Specimen, Workshop
+from modelhound.meter import Lanes, Meter, available_memory, count_cores
 from modelhound.models import ModelRef, Weights, source_of
+from modelhound.models.tensor_hashes import hash_files, hash_tensor
 from modelhound.plan import Costs, Plan, make_plan
 from modelhound.records import Progress, Watch, silent
 from modelhound.settings import ModelSettings
@@ -29,16 +34,18 @@ Failed = Callable[[str, str, Exception], None]
 """Told of a model that cannot be used: the model, the phase it happened in, and why."""
 
 _SHARE_OF_HOST, _SHARE_OF_DEVICE = 0.6, 0.85  # of what is free: others live here too
+_SHARE_OF_ITEMS = 0.25  # of that, what decoded items may take throughout
 # Rough rates: a plan only needs to know whether computing something again is dearer than keeping it.
 _FLOPS_PER_SECOND = {"cpu": 4e10, "cuda": 2e14}
 _WEIGHT_BYTES_PER_SECOND = 1e9
+_SPILL_BYTES_PER_SECOND = 5e8
 _DECODE_SECONDS = 1e-2
-_SCORE_SECONDS = 0.1
+_SCORE_SECONDS = {"cpu": 0.2, "cuda": 0.1}
 _LAUNCH_SECONDS = 1e-3
 
 
 class Session:
-    """Many models, one data set."""
+    """Many models, one data set. Leave it as a context, so that its threads end."""
 
     def __init__(
         self,
@@ -51,36 +58,89 @@ class Session:
         batch: int | None = None,
         threads: int | None = None,
         memory_bytes: int | None = None,
+        remember: bool = True,
+        lanes: Lanes | None = None,
         watch: Watch = silent,
     ) -> None:
         self._dataset, self._settings, self._device, self._dtype = dataset, settings, device, dtype
-        self._batch, self._threads, self._watch = batch, threads, watch
+        self._batch, self._watch, self.lanes = batch, watch, lanes or Lanes()
         self._memory_bytes = memory_bytes or usable_memory(device)
-        self._workshop = Workshop(settings, seed=seed, device=device, dtype=dtype)
-        self._found_out: dict[str, Choice] = {}
+        self._workshop = Workshop(settings, seed=seed, device=device, dtype=dtype, num_items=len(dataset))
+        self._supply = Supply(dataset, device=device, dtype=dtype, threads=threads, lanes=self.lanes, watch=watch)
+        self._shelf = Shelf(device)
+        self._remembered = Remembered(dataset, settings, seed=seed, device=device, dtype=dtype) if remember else None
+        self._stamps: dict[str, str] = {}
         self.specimens: dict[str, Specimen] = {}
+        self.known: dict[str, Known] = {}
+        """Models of which all features are remembered; their weights were not read."""
         self.seconds: dict[str, dict[str, float]] = {}
         """What reading and building each model took, by phase."""
 
-    def survey(self, models: Sequence[ModelRef], *, failed: Failed) -> None:
-        """Read the weights of all models and take them apart."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._supply.close()
+        if self._remembered is not None:
+            self._remembered.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why features are not remembered any more, if so."""
+        return None if self._remembered is None else self._remembered.trouble
+
+    def survey(
+        self,
+        models: Mapping[ModelRef, str],
+        *,
+        failed: Failed,
+        forms_known: Callable[[], None] = lambda: None,
+        shortcut: bool = True,
+    ) -> None:
+        """Take all models apart, each given with its stamp.
+
+        With `shortcut`, models whose features are all remembered are left whole. `forms_known` is called as soon as one of
+        each kind has been taken apart, when it is clear in which forms the items are wanted.
+        """
+        self._stamps = {str(model): stamp for model, stamp in models.items()}
+        self.seconds = {str(model): {} for model in models}
+        if shortcut:
+            self._recognise(models)
+        unknown = [model for model in models if str(model) not in self.known]
+        firsts, others = self._split_by_mould(unknown)
         readers = ThreadPoolExecutor(count_cores(), thread_name_prefix="read weights")
         try:
-            upcoming = [readers.submit(self._read, model) for model in models]
-            for done, model in enumerate(models):
-                self._watch(Progress(task="reading models", done=done, total=len(models), detail=str(model)))
-                meter = Meter(self._device)
+            hashing = {model: readers.submit(self._hash, model) for model in (*firsts, *others)}
+            for done, model in enumerate((*firsts, *others)):
+                self._watch(Progress(task="reading models", done=done, total=len(unknown), detail=str(model)))
+                meter = Meter(self._device, keep_peak=True)
                 try:
-                    with meter.phase("read weights"):
-                        weights, hashes = upcoming[done].result()
-                    with meter.phase("build model"):
-                        self.specimens[str(model)] = self._workshop.take_apart(model, weights, hashes)
+                    with meter.phase("read weights", on_host=True), self.lanes.span("models", "wait for weights"):
+                        # the first of a kind is built while its tensors are still being hashed
+                        weights = self._read(model) if done < len(firsts) else hashing[model].result()[0]
+                    with meter.phase("build model", on_host=True), self.lanes.span("models", "build", str(model)):
+                        self.specimens[str(model)] = self._workshop.take_apart(
+                            model,
+                            weights,
+                            lambda model=model: hashing[model].result()[1],  # type: ignore[misc]
+                        )
                 except Exception as error:  # whatever a stranger's model raises, the others go on
                     failed(str(model), meter.current_phase, error)
                 self.seconds[str(model)] = {each.phase: each.total for each in meter.samples}
+                del hashing[model]
+                if done == len(firsts) - 1:
+                    forms_known()
         finally:
             readers.shutdown(wait=True, cancel_futures=True)
-        self._watch(Progress(task="reading models", done=len(models), total=len(models)))
+        self._watch(Progress(task="reading models", done=len(unknown), total=len(unknown)))
+
+    def expect_all(self, order: Sequence[int]) -> None:
+        """Begin to decode all items for the models seen so far, if there is room to keep them."""
+        forms = forms_of(list(self.specimens.values()))
+        num_bytes = len(order) * sum(input_bytes(form) for form in forms.values())
+        if self._device != "cpu" and forms and num_bytes < _SHARE_OF_ITEMS * self._memory_bytes:
+            self._memory_bytes -= num_bytes
+            self._supply.expect_all(order, forms)
 
     def plan(self, models: Sequence[str], items: range) -> Plan:
         """How these models would be run over these item numbers."""
@@ -93,48 +153,151 @@ class Session:
         items: range,
         order: Sequence[int],
         *,
-        done: Callable[[str, Rows], None],
+        done: Callable[[str, Rows, Callable[[], None]], None],
         failed: Failed,
+        planned: Callable[[Plan], None] = lambda plan: None,
     ) -> None:
-        """Features of these models for the items with these numbers; `order` says which position of the data set each has."""
-        request = Request(
+        """Features of these models for the items with these numbers; `order` says which position of the data set each has.
+
+        `done` gets the model, its rows, and a function that remembers them for later sessions, to be called at leisure.
+        """
+        positions = [order[item] for item in items]
+        groups: dict[tuple[int, ...], list[str]] = {}
+        recalled: dict[str, Recalled] = {}
+        for model in models:
+            found = self._recall(model, positions)
+            if found is not None and not found.missing:
+                done(model, self._as_rows(model, found.rows), lambda: None)
+                continue
+            if found is not None and found.there:
+                recalled[model] = found
+            groups.setdefault(found.missing if found is not None else tuple(range(len(items))), []).append(model)
+        for missing, group in groups.items():
+            whole = len(missing) == len(items)
+            places = order if whole else [positions[place] for place in missing]
+            plan = self.plan(group, items if whole else range(len(missing)))
+            planned(plan)
+
+            def hand_on(model: str, rows: Rows) -> None:
+                found = recalled.get(model)
+                made = positions if found is None else [positions[place] for place in found.missing]
+                keep = functools.partial(self._keep, self.specimens[model], made, rows.features)
+                done(model, self._complete(model, rows, found, len(items)), keep)
+
+            run_plan(plan, self._request(places), done=hand_on, failed=failed)
+
+    def _request(self, order: Sequence[int]) -> Request:
+        return Request(
             specimens=self.specimens,
-            dataset=self._dataset,
+            supply=self._supply,
+            shelf=self._shelf,
             order=order,
             device=self._device,
-            dtype=self._dtype,
             batch=self._batch,
-            threads=self._threads,
-            found_out=self._found_out,
+            lanes=self.lanes,
             watch=self._watch,
         )
-        run_plan(self.plan(models, items), request, done=done, failed=failed)
 
-    def _read(self, model: ModelRef) -> tuple[Weights | None, dict[str, str]]:
-        """Tensors and their hashes: reading them for hashing brings them into memory, several models at a time."""
-        if self._settings.weights == "random":
-            return None, {}
-        weights = source_of(model).read_weights(model.name)
-        return weights, {name: hash_tensor(tensor) for name, tensor in weights.items()}
+    def _recognise(self, models: Mapping[ModelRef, str]) -> None:
+        """Find the models of which everything is remembered."""
+        if self._remembered is None:
+            return
+        everything = range(len(self._dataset))
+        for model, stamp in models.items():
+            known = self._remembered.known(model, stamp)
+            if known is not None and self._remembered.has(known.kept_as, everything):
+                self.known[str(model)] = known
+
+    def _split_by_mould(self, models: Sequence[ModelRef]) -> tuple[list[ModelRef], list[ModelRef]]:
+        """One model of each kind, and the others; of an unknown kind each is one of its own."""
+        firsts: dict[str, ModelRef] = {}
+        others = []
+        for model in models:
+            try:
+                mould = source_of(model).mould(model.name, self._settings) or str(model)
+            except Exception:  # it will fail again when its turn comes
+                mould = str(model)
+            if mould in firsts:
+                others.append(model)
+            else:
+                firsts[mould] = model
+        return list(firsts.values()), others
+
+    def _read(self, model: ModelRef) -> Weights | None:
+        return None if self._settings.weights == "random" else source_of(model).read_weights(model.name)
+
+    def _hash(self, model: ModelRef) -> tuple[Weights | None, Mapping[str, str]]:
+        """Its tensors and their digests, several models at a time; reading them brings them into memory."""
+        with self.lanes.span("reading", "read weights", str(model)):
+            weights = self._read(model)
+            if weights is None:
+                return None, {}
+            digests = hash_files(getattr(weights, "paths", ()))
+            return weights, digests or {name: hash_tensor(tensor) for name, tensor in weights.items()}
+
+    def _recall(self, model: str, positions: Sequence[int]) -> Recalled | None:
+        if self._remembered is None:
+            return None
+        known = self.known.get(model)
+        kept_as = known.kept_as if known else self._remembered.name(self.specimens[model])
+        return self._remembered.recall(kept_as, positions)
+
+    def _as_rows(self, model: str, rows: torch.Tensor) -> Rows:
+        layers = self._num_layers(model)
+        return Rows(
+            features=rows.view(len(rows), layers, -1) if layers else rows,
+            num_truncated=0,
+            seconds={},
+        )
+
+    def _num_layers(self, model: str) -> int:
+        if model in self.known:
+            return self.known[model].num_layers
+        assert self._remembered is not None
+        ref = self.specimens[model].model
+        known = self._remembered.known(ref, self._stamps[model])
+        return known.num_layers if known else 0
+
+    def _complete(self, model: str, rows: Rows, recalled: Recalled | None, num_items: int) -> Rows:
+        """Rows that were made and rows that were there, in order."""
+        if recalled is None:
+            return rows
+        there = self._as_rows(model, recalled.rows).features
+        features = rows.features.new_empty((num_items, *rows.features.shape[1:]))
+        features[torch.tensor(recalled.there, device=features.device)] = there
+        features[torch.tensor(recalled.missing, device=features.device)] = rows.features
+        return dataclasses.replace(rows, features=features)
+
+    def _keep(self, specimen: Specimen, positions: Sequence[int], features: torch.Tensor) -> None:
+        if self._remembered is None:
+            return
+        known = Known(
+            kept_as=self._remembered.name(specimen),
+            num_parameters=specimen.num_parameters,
+            num_layers=features.shape[1] if features.ndim == 3 else 0,
+        )
+        self._remembered.keep(known.kept_as, positions, features)
+        self._remembered.note(specimen.model, self._stamps[str(specimen.model)], known)
 
     def _costs(self, models: Sequence[str]) -> Costs:
         batches = [suitable_batch(self.specimens[model].form, self._device) for model in models]
+        kind = self._device.partition(":")[0]
         return Costs(
-            flops_per_second=_FLOPS_PER_SECOND[self._device.partition(":")[0]],
+            flops_per_second=_FLOPS_PER_SECOND[kind],
             weight_bytes_per_second=_WEIGHT_BYTES_PER_SECOND,
-            spill_bytes_per_second=0,
+            spill_bytes_per_second=_SPILL_BYTES_PER_SECOND,
             decode_seconds_per_item=_DECODE_SECONDS / count_cores(),
-            score_seconds=_SCORE_SECONDS,
+            score_seconds=_SCORE_SECONDS[kind],
             launch_seconds=_LAUNCH_SECONDS,
             batch_items=self._batch or max(batches),
             memory_bytes=self._memory_bytes,
-            one_pool=self._device == "cpu",
+            one_pool=kind == "cpu",
         )
 
 
 def usable_memory(device: str) -> int:
     """How much memory of the device a session may take unless told."""
     if device == "cpu":
-        return int(_SHARE_OF_HOST * psutil.virtual_memory().available)
+        return int(_SHARE_OF_HOST * available_memory())
     free, _ = torch.cuda.mem_get_info(device)
     return int(_SHARE_OF_DEVICE * free)

@@ -22,7 +22,7 @@ __all__ = ["Extracted", "arrange", "build_network", "check_finite", "extract_fea
 
 _CPU_BATCH_PIXELS = 1 << 20  # as fast as larger batches in half the memory: benchmarks/results/allocator_*
 _CPU_BATCH_TOKENS = 1 << 13
-_CUDA_BATCH = 256
+_CUDA_BATCH = 512
 _MAX_CPU_BATCH = 128
 
 

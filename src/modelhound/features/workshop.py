@@ -1,7 +1,8 @@
 """Where many networks are taken apart and put together again: one module per architecture, and each tensor once.
 
 In:  models, with their weights or with random ones
-Out: a Specimen of each: its parts with fingerprints, and tensors that can be put into the one module of its architecture
+Out: a Specimen of each: its parts with fingerprints, and tensors that can be put into the one module of its architecture (see
+     `shelf`)
 Nothing here knows items, plans or scores.
 
 Two parts with the same fingerprint give the same output for the same input: it is a hash over the architecture, the place in
@@ -10,7 +11,7 @@ once. A module is built for the first model of an architecture; for the others o
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +23,13 @@ from modelhound.data.tokenising import tokenise
 from modelhound.features.plain import build_network
 from modelhound.models import ModelRef, Network, Weights, source_of
 from modelhound.models.parts import PROBE_TOKENS, Anatomy, all_tensors, dissect
+from modelhound.models.tensor_hashes import hash_tensor
 from modelhound.settings import ModelSettings
 
-__all__ = ["Blueprint", "Specimen", "Workshop", "hash_tensor", "install"]
+__all__ = ["Blueprint", "Specimen", "Workshop"]
 
 _PROBE_ITEMS = 2
+_WORTH_COMPILING = 50_000  # items: EfficientNet-B0 on an H200 gains from there on
 _PROBE_TEXT = "what does it say " * PROBE_TOKENS
 
 
@@ -41,6 +44,10 @@ class Blueprint:
     kinds: Mapping[str, torch.dtype] = field(repr=False)
     """The types these had before they were brought to the device."""
     parameters: frozenset[str] = field(repr=False)
+    layout: torch.memory_format
+    """Of its convolutions, and so of images for it."""
+    unsaved: Mapping[str, Tensor] = field(repr=False)
+    """Buffers that no file holds, since they follow from the architecture; on the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +59,9 @@ class Specimen:
     form: InputForm
     num_parameters: int
     tensors: Mapping[str, Tensor] = field(repr=False)
-    """All that its parts use, by name, on the device."""
+    """All that its parts use, by name, on the host, as they were read."""
+    digests: Mapping[str, str] = field(repr=False)
+    """Of each of these."""
     fingerprints: tuple[str, ...]
     """One per part."""
     classifier: tuple[Tensor, Tensor | None] | None
@@ -67,32 +76,41 @@ class Specimen:
 class Workshop:
     """Takes models apart for one device and precision."""
 
-    def __init__(self, settings: ModelSettings, *, seed: int, device: str, dtype: torch.dtype) -> None:
+    def __init__(
+        self, settings: ModelSettings, *, seed: int, device: str, dtype: torch.dtype, num_items: int = 0
+    ) -> None:
+        """`num_items` is about how many items each architecture will be run on."""
         self._settings, self._seed, self.device, self.dtype = settings, seed, device, dtype
+        self._num_items = num_items
         self._by_mould: dict[str, Blueprint] = {}
         self._by_architecture: dict[str, Blueprint] = {}
-        self._known: dict[tuple[str, str], Tensor] = {}
 
-    def take_apart(self, model: ModelRef, weights: Weights | None, hashes: Mapping[str, str]) -> Specimen:
-        """The parts of one model; `weights` as its source reads them with the hash of each, or None for random ones."""
+    def take_apart(self, model: ModelRef, weights: Weights | None, hashed: Callable[[], Mapping[str, str]]) -> Specimen:
+        """The parts of one model; `weights` as its source reads them, or None for random ones.
+
+        `hashed` gives the digest of each; it is asked last, since it may have to wait.
+        """
         mould = source_of(model).mould(model.name, self._settings)
         blueprint = self._by_mould.get(mould) if mould else None
         tensors: Mapping[str, Tensor]
         if blueprint is not None and weights is not None and _fits(blueprint, weights):
-            tensors = weights
+            tensors, digests = weights, hashed()
         else:
             blueprint, tensors = self._build(model, mould, weights)
-            hashes = {}  # building may have renamed or converted them
+            # building may have renamed or converted some
+            digests = _of_same_tensors(hashed(), weights or {}, tensors)
         used = {name for part in blueprint.anatomy.parts for name in part.tensors}
-        own = {name: tensors.get(name, blueprint.slots[name]) for name in blueprint.slots if name in used}
-        hashes = {name: hashes.get(name) or hash_tensor(tensor) for name, tensor in own.items()}
+        everything = {**blueprint.unsaved, **tensors}
+        own = {name: everything[name] for name in blueprint.slots if name in used}
+        digests = {name: digests.get(name) or hash_tensor(tensor) for name, tensor in own.items()}
         return Specimen(
             model=model,
             blueprint=blueprint,
             form=blueprint.network.preprocessing,
             num_parameters=_count_parameters(blueprint, tensors),
-            tensors={name: self._keep(blueprint, name, hashes[name], tensor) for name, tensor in own.items()},
-            fingerprints=_fingerprint_parts(blueprint.anatomy, hashes),
+            tensors=own,
+            digests=digests,
+            fingerprints=_fingerprint_parts(blueprint.anatomy, digests),
             classifier=_find_classifier(blueprint, tensors),
         )
 
@@ -101,11 +119,15 @@ class Workshop:
     ) -> tuple[Blueprint, Mapping[str, Tensor]]:
         """Build the network; it becomes the blueprint of its architecture unless there is one."""
         network = build_network(model, weights, self._settings, seed=self._seed)
-        # hashed as they came: what rounding makes of them depends on the device
+        # as they came, on the host: what rounding makes of them depends on the device
         tensors = {name: tensor.detach() for name, tensor in all_tensors(network.module)}
-        copies = {name: tensor.to(self.device, copy=True) for name, tensor in tensors.items()}
-        network.module.to(self.device, self.dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        saved = network.module.state_dict(keep_vars=True)
+        layout = self._choose_layout(network)
+        if self.device == "cpu":
+            network.module.to(memory_format=layout)  # type: ignore[call-overload]
+        # On the host: where to cut does not depend on the device, whose library would compile kernels for these few items.
         anatomy = dissect(network, self._probe(network.preprocessing))
+        network.module.to(self.device, self.dtype).to(memory_format=layout)  # type: ignore[call-overload]
         blueprint = self._by_architecture.setdefault(
             f"{anatomy.architecture} {network.preprocessing}",
             Blueprint(
@@ -114,47 +136,59 @@ class Workshop:
                 slots=dict(all_tensors(network.module)),
                 kinds={name: tensor.dtype for name, tensor in tensors.items()},
                 parameters=frozenset(name for name, _ in network.module.named_parameters(remove_duplicate=False)),
+                layout=layout,
+                unsaved={name: tensor for name, tensor in tensors.items() if name not in saved},
             ),
         )
         if mould is not None:
             self._by_mould.setdefault(mould, blueprint)
-        return blueprint, copies
-
-    def _keep(self, blueprint: Blueprint, name: str, digest: str, tensor: Tensor) -> Tensor:
-        """The one copy of this tensor, as the device wants it."""
-        key = (blueprint.anatomy.architecture + name, digest)
-        if key not in self._known:
-            # in the order in memory that the module's own tensor has: other orders would call other kernels
-            self._known.setdefault(key, torch.empty_like(blueprint.slots[name]).copy_(tensor))
-        return self._known[key]
+        return blueprint, tensors
 
     def _probe(self, form: InputForm) -> Any:
         """A small batch of made-up items."""
         if isinstance(form, Tokenising):
             tokens, _ = tokenise([(_PROBE_TEXT,)] * _PROBE_ITEMS, form)
-            return {name: tensor[:, :PROBE_TOKENS].to(self.device) for name, tensor in tokens.items()}
+            return {name: tensor[:, :PROBE_TOKENS] for name, tensor in tokens.items()}
         generator = torch.Generator().manual_seed(0)
         images = torch.randn(_PROBE_ITEMS, 3, *form.input_size, generator=generator)
-        return images.to(self.device, self.dtype, memory_format=torch.channels_last)
+        return images.to(memory_format=torch.channels_last)
+
+    def _choose_layout(self, network: Network) -> torch.memory_format:
+        """The order in memory that suits convolutions best.
+
+        Depthwise ones are the exception on CUDA: in that order cuDNN compiles a kernel for each shape, which takes seconds
+        (benchmarks/results/engine_202611.md), and pays only over many items.
+        """
+        is_depthwise = any(
+            isinstance(each, nn.Conv2d) and each.groups == each.in_channels > 1 for each in network.module.modules()
+        )
+        if self.device != "cpu" and is_depthwise and self._num_items < _WORTH_COMPILING:
+            return torch.contiguous_format
+        return torch.channels_last
 
 
-def install(specimen: Specimen, names: Sequence[str]) -> None:
-    """Put some of a model's tensors into the module of its architecture."""
-    slots = specimen.blueprint.slots
-    for name in names:
-        slots[name].data = specimen.tensors[name]
+def _of_same_tensors(
+    digests: Mapping[str, str], before: Mapping[str, Tensor], after: Mapping[str, Tensor]
+) -> dict[str, str]:
+    """The digests of those that went into the network as they were, by the names they have there."""
+    known = {before[name].data_ptr(): (before[name], digest) for name, digest in digests.items() if name in before}
+    found = {}
+    for name, tensor in after.items():
+        source, digest = known.get(tensor.data_ptr(), (None, ""))
+        if source is not None and tensor.numel() and (source.shape, source.dtype) == (tensor.shape, tensor.dtype):
+            found[name] = digest
+    return found
 
 
 def _fits(blueprint: Blueprint, weights: Weights) -> bool:
     """Whether the tensors can go into the module as they are: those of the parts have their names and shapes."""
-    saved = set(blueprint.network.module.state_dict(keep_vars=True))
     used = {name for part in blueprint.anatomy.parts for name in part.tensors}
     return all(
         name in weights
         and weights[name].shape == blueprint.slots[name].shape
         and weights[name].dtype == blueprint.kinds[name]
         for name in used
-        if name in saved
+        if name not in blueprint.unsaved
     )
 
 
@@ -171,14 +205,6 @@ def _find_classifier(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> tup
 
 def _count_parameters(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() for name, tensor in tensors.items() if name in blueprint.parameters)
-
-
-def hash_tensor(tensor: Tensor) -> str:
-    """Over shape, type and content, whatever the order in memory."""
-    plain = tensor.detach().cpu().contiguous()
-    digest = hashlib.sha256(f"{tuple(plain.shape)} {plain.dtype}".encode())
-    digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _fingerprint_parts(anatomy: Anatomy, hashes: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,11 +13,25 @@ from modelhound.data import Dataset, InputForm, Preprocessing
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.errors import HoundError
 from modelhound.models import ModelRef
-from modelhound.records import Failure, ModelDropped, ModelMeasured, PhaseSamples, Watch, pack_items, silent
+from modelhound.records import (
+    Failure,
+    ModelDropped,
+    ModelMeasured,
+    PhaseSamples,
+    PlanMade,
+    Timeline,
+    Watch,
+    pack_items,
+    silent,
+)
 from modelhound.scores import FeatureSet, Scores, score
 from modelhound.settings import SearchSettings, decisive_scorer
 
 __all__ = ["Job", "Seen", "explain_error", "make_record", "score_best_layer"]
+
+
+def _keep_quiet(warning: str) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +44,10 @@ class Job:
     settings: SearchSettings
     scorers: tuple[str, ...]
     device: str
-    tell: Callable[[ModelMeasured | ModelDropped | Failure], None]
+    tell: Callable[[ModelMeasured | ModelDropped | Failure | PlanMade | Timeline], None]
     """Called with every record as soon as it is there."""
+    warn: Callable[[str], None] = _keep_quiet
+    """Called with what a person should know of the whole run."""
     watch: Watch = silent
 
 
@@ -41,10 +57,12 @@ class Seen:
 
     model: ModelRef
     stamp: str
-    form: InputForm
+    form: InputForm | None
+    """None where its features were remembered."""
     num_parameters: int
     layers: Sequence[FeatureSet]
     num_truncated: int
+    notes: tuple[str, ...] = ()
 
 
 def score_best_layer(
@@ -89,7 +107,7 @@ def make_record(
 
 
 def _notes(seen: Seen, dataset: Dataset, scores: Scores, layer: int) -> list[str]:
-    notes = [f"{scorer} is missing: {reason}" for scorer, reason in scores.missing.items()]
+    notes = [*seen.notes, *(f"{scorer} is missing: {reason}" for scorer, reason in scores.missing.items())]
     if len(seen.layers) > 1:
         notes.append(f"layer {layer + 1} of {len(seen.layers)} scores best")
     reader, form = dataset.reader, seen.form

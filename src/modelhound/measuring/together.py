@@ -9,6 +9,7 @@ scorer's leave-one-out scores on all items so far say who can still be among the
 judged by all scorers.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
@@ -16,7 +17,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from modelhound.analysis.racing import judge_rung, rung_sizes
+from modelhound.analysis.racing import judge_rung, rung_sizes, worthwhile_rungs
 from modelhound.data import Dataset
 from modelhound.data.choosing import choose_balanced, strata
 from modelhound.errors import RequestError, StoreError
@@ -24,43 +25,63 @@ from modelhound.features.engine import Rows
 from modelhound.features.many import Session
 from modelhound.features.workshop import Specimen
 from modelhound.measuring.scoring import Job, Seen, explain_error, make_record, score_best_layer
-from modelhound.meter import Meter
-from modelhound.records import Failure, ModelDropped, PhaseSamples, Progress
+from modelhound.meter import Lanes, Meter
+from modelhound.plan import ExplainedNode, Plan, explain_plan, forecast_plan
+from modelhound.records import Failure, ModelDropped, PhaseSamples, PlanMade, PlanNode, Progress
 from modelhound.scores import FeatureSet, score
 from modelhound.settings import DEFAULT_TOP, decisive_scorer
 
 __all__ = ["measure_together"]
 
+_WARM_UP_ITEMS, _WARM_UP_FEATURES = 2000, 256
+_JUDGE_SECONDS = {"cpu": 0.02, "cuda": 0.05}  # of one model after a rung: starting parts again, and the decisive scorer
+
 
 def measure_together(job: Job) -> None:
     """Measure every model; those that fail or are dropped are told as such and the others go on."""
+    settings = job.settings
     race = _Race(job)
-    session = Session(
-        job.dataset,
-        job.settings,
-        seed=job.settings.seed,
-        device=job.device,
-        dtype=_choose_dtype(job),
-        batch=job.settings.batch,
-        threads=None if job.settings.workers is None else max(1, job.settings.workers),
-        memory_bytes=job.settings.memory_bytes(),
-        watch=job.watch,
-    )
-    session.survey(tuple(job.models), failed=race.lose)
-    race.start(session)
-    with _Aside(job.device) as aside:
+    lanes = Lanes()
+    with (
+        Session(
+            job.dataset,
+            settings,
+            seed=settings.seed,
+            device=job.device,
+            dtype=_choose_dtype(job),
+            batch=settings.batch,
+            threads=None if settings.workers is None else max(1, settings.workers),
+            memory_bytes=settings.memory_bytes(),
+            remember=not settings.fresh,
+            lanes=lanes,
+            watch=job.watch,
+        ) as session,
+        _Aside(job.device, lanes) as aside,
+    ):
+        aside.warm_up(race.try_scorers)
+        session.survey(
+            job.models,
+            failed=race.lose,
+            forms_known=lambda: race.prepare(session),
+            shortcut="leep" not in job.scorers,  # which asks the network's own classifier
+        )
+        race.start(session)
         for items in race.rungs():
             if not race.running:
-                return
+                break
             session.run(
                 tuple(race.running),
                 items,
                 race.order,
-                done=lambda model, rows: aside.do(race.take, model, rows),
+                done=lambda model, rows, keep: aside.do(race.take, model, rows, keep),
                 failed=race.lose,
+                planned=lambda plan: job.tell(_describe_plan(plan)),
             )
             aside.wait()
             race.judge(items.stop)
+        if session.trouble is not None:
+            job.warn(session.trouble)
+    job.tell(lanes.timeline())
 
 
 def _choose_dtype(job: Job) -> torch.dtype:
@@ -70,12 +91,39 @@ def _choose_dtype(job: Job) -> torch.dtype:
     return torch.float32 if job.device == "cpu" else torch.bfloat16
 
 
+def _describe_plan(plan: Plan) -> PlanMade:
+    forecast = forecast_plan(plan)
+    shared = forecast.flops_run / forecast.flops if forecast.flops else 1.0
+    return PlanMade(
+        num_items=plan.num_items,
+        num_models=len(plan.chains),
+        seconds=forecast.total_seconds,
+        seconds_alone=forecast.total_seconds - forecast.forward_seconds + forecast.forward_seconds / shared,
+        trees=tuple(_as_record(node) for node in explain_plan(plan)),
+    )
+
+
+def _as_record(node: ExplainedNode) -> PlanNode:
+    return PlanNode(
+        label=node.label,
+        finishes=node.finishes,
+        num_models=node.num_models,
+        keep=node.keep,
+        flops=node.flops,
+        weight_bytes=node.weight_bytes,
+        output_bytes=node.output_bytes,
+        seconds=node.seconds,
+        children=tuple(_as_record(child) for child in node.children),
+    )
+
+
 class _Aside:
     """Scores while the device goes on with other models: in a thread and on a stream of its own; on a CPU, at once."""
 
-    def __init__(self, device: str) -> None:
-        self._device = device
+    def __init__(self, device: str, lanes: Lanes) -> None:
+        self._device, self._lanes = device, lanes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="score") if device != "cpu" else None
+        self._stream = torch.cuda.Stream(device) if device != "cpu" else None  # type: ignore[no-untyped-call]
         self._waiting: list[Future[None]] = []
 
     def __enter__(self) -> Self:
@@ -85,13 +133,23 @@ class _Aside:
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def do(self, work: Callable[[str, Rows], None], model: str, rows: Rows) -> None:
+    def do(self, work: Callable[[str, Rows], None], model: str, rows: Rows, keep: Callable[[], None]) -> None:
+        """Score, then keep."""
         if self._thread is None:
-            work(model, rows)
+            self._do(work, model, rows, keep)
             return
         made = torch.cuda.Event()  # type: ignore[no-untyped-call]
         made.record(torch.cuda.current_stream(self._device))
-        self._waiting.append(self._thread.submit(self._work, work, model, rows, made))
+        self._waiting.append(self._thread.submit(self._do_on_stream, work, model, rows, keep, made))
+
+    def warm_up(self, work: Callable[[], None]) -> None:
+        """Do this once beforehand: what a device does for the first time takes a second or more."""
+        if self._thread is not None:
+            self._thread.submit(self._warm_up, work)
+
+    def _warm_up(self, work: Callable[[], None]) -> None:
+        with torch.cuda.stream(self._stream), contextlib.suppress(Exception):
+            work()
 
     def wait(self) -> None:
         """Until all of it is done; what went wrong is raised here."""
@@ -99,11 +157,24 @@ class _Aside:
             each.result()
         self._waiting.clear()
 
-    def _work(self, work: Callable[[str, Rows], None], model: str, rows: Rows, made: torch.cuda.Event) -> None:
-        with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
+    def _do(self, work: Callable[[str, Rows], None], model: str, rows: Rows, keep: Callable[[], None]) -> None:
+        with self._lanes.span("scoring", "score", model):
+            work(model, rows)
+        with self._lanes.span("scoring", "keep features", model):
+            keep()
+
+    def _do_on_stream(
+        self,
+        work: Callable[[str, Rows], None],
+        model: str,
+        rows: Rows,
+        keep: Callable[[], None],
+        made: torch.cuda.Event,
+    ) -> None:
+        with torch.cuda.stream(self._stream):
             made.wait()
             rows.features.record_stream(torch.cuda.current_stream(self._device))
-            work(model, rows)
+            self._do(work, model, rows, keep)
             torch.cuda.current_stream(self._device).synchronize()
 
 
@@ -114,25 +185,47 @@ class _Race:
         self._job = job
         self._decisive = decisive_scorer(job.scorers)
         self._refs = {str(model): model for model in job.models}
-        self._specimens: dict[str, Specimen] = {}
+        self._session: Session | None = None
         self._seconds: dict[str, dict[str, float]] = {}
         self._features: dict[str, list[torch.Tensor]] = {}
         self._truncated: dict[str, int] = {}
+        self._notes: dict[str, tuple[str, ...]] = {}
         self._finished = 0
         self.running: list[str] = []
         self._sizes: tuple[int, ...] = (len(job.dataset),)
         self.order: Sequence[int] = range(len(job.dataset))
         self._targets = torch.from_numpy(job.dataset.targets)
 
+    def try_scorers(self) -> None:
+        """Score some noise."""
+        job = self._job
+        targets = self._targets[:_WARM_UP_ITEMS].to(job.device)
+        noise = torch.randn(len(targets), _WARM_UP_FEATURES, device=job.device)
+        score(self._feature_set(noise, targets), [name for name in job.scorers if name != "leep"], seed=0)
+
+    def prepare(self, session: Session) -> None:
+        """As soon as it is known what models want: say in which order items are taken, and begin to decode them."""
+        dataset, settings = self._job.dataset, self._job.settings
+        num_racing = len(self._refs) - len(session.known)
+        if not settings.exhaustive and num_racing > 2 * (settings.top or DEFAULT_TOP):
+            groups = strata(dataset.targets, dataset.task)
+            self._sizes = rung_sizes(len(dataset), len(np.unique(groups)))
+        self.order = _order_by_rungs(dataset, self._sizes, settings.seed)
+        session.expect_all(self.order)
+
     def start(self, session: Session) -> None:
-        self._specimens = session.specimens
+        """All models that can take part are known now, and so is what they share."""
+        self._session = session
         self._seconds = {model: dict(seconds) for model, seconds in session.seconds.items()}
-        self.running = [model for model in self._refs if model in session.specimens]
-        settings = self._job.settings
-        if not settings.exhaustive and len(self.running) > 2 * (settings.top or DEFAULT_TOP):
-            groups = strata(self._job.dataset.targets, self._job.dataset.task)
-            self._sizes = rung_sizes(len(self._job.dataset), len(np.unique(groups)))
-        self.order = _order_by_rungs(self._job.dataset, self._sizes, settings.seed)
+        self.running = [model for model in self._refs if model in session.specimens or model in session.known]
+        if len(self._sizes) > 1 and session.specimens:
+            racing, num_items = tuple(session.specimens), len(self._job.dataset)
+            forward_seconds = forecast_plan(session.plan(racing, range(num_items))).forward_seconds
+            self._sizes = worthwhile_rungs(
+                self._sizes,
+                forward_seconds_per_item=forward_seconds / num_items,
+                judge_seconds=len(racing) * _JUDGE_SECONDS["cpu" if self._job.device == "cpu" else "cuda"],
+            )
 
     def rungs(self) -> "list[range]":
         """The item numbers of each rung."""
@@ -147,12 +240,15 @@ class _Race:
 
     def take(self, model: str, rows: Rows) -> None:
         """Features of one rung; those of the last are judged at once."""
-        self._features.setdefault(model, []).append(rows.features)
+        last = sum(map(len, self._features.get(model, []))) + len(rows.features) == len(self._job.dataset)
+        # what waits for the next rung waits on the host
+        self._features.setdefault(model, []).append(rows.features if last else rows.features.cpu())
+        self._notes[model] = (*self._notes.get(model, ()), *rows.notes)
         self._truncated[model] = self._truncated.get(model, 0) + rows.num_truncated
         for phase, seconds in rows.seconds.items():
             own = self._seconds[model]
             own[phase] = own.get(phase, 0.0) + seconds
-        if sum(map(len, self._features[model])) == len(self._job.dataset):
+        if last:
             self._finish(model)
 
     def judge(self, num_items: int) -> None:
@@ -183,7 +279,7 @@ class _Race:
                     ModelDropped(
                         model=verdict.model,
                         stamp=self._job.models[self._refs[verdict.model]],
-                        num_parameters=self._specimens[verdict.model].num_parameters,
+                        num_parameters=self._num_parameters(verdict.model),
                         num_items=num_items,
                         score=verdict.score,
                         chance=verdict.chance,
@@ -195,7 +291,7 @@ class _Race:
 
     def _item_scores(self, model: str) -> np.ndarray:
         """Of the decisive scorer, for all items so far; an item that it did not test counts nothing for anybody."""
-        features = torch.cat(self._features[model])
+        features = torch.cat(self._features[model]).to(self._job.device)
         targets = self._targets[torch.as_tensor(self.order[: len(features)])].to(features.device)
         layers = [features] if features.ndim == 2 else list(features.unbind(1))
         found = [
@@ -210,19 +306,21 @@ class _Race:
         """All scorers, on all items in the order of the data set."""
         job = self._job
         meter = Meter(job.device)
-        rows = torch.cat(self._features.pop(model))
+        rows = torch.cat([part.to(job.device) for part in self._features.pop(model)])
         features = torch.empty_like(rows)
         features[torch.as_tensor(self.order).to(rows.device)] = rows
-        specimen = self._specimens[model]
-        opinions = _opinions(specimen, features) if "leep" in job.scorers else None
+        assert self._session is not None
+        specimen = self._session.specimens.get(model)
+        opinions = _opinions(specimen, features) if specimen is not None and "leep" in job.scorers else None
         layers = [features] if features.ndim == 2 else [layer.contiguous() for layer in features.unbind(1)]
         seen = Seen(
             model=self._refs[model],
             stamp=job.models[self._refs[model]],
-            form=specimen.form,
-            num_parameters=specimen.num_parameters,
+            form=None if specimen is None else specimen.form,
+            num_parameters=self._num_parameters(model),
             layers=[self._feature_set(layer, self._targets.to(rows.device), opinions) for layer in layers],
             num_truncated=self._truncated[model],
+            notes=(*self._notes[model], *_trouble(specimen)),
         )
         try:
             scores, layer = score_best_layer(
@@ -246,6 +344,11 @@ class _Race:
         job.tell(record)
         self._leave(model)
 
+    def _num_parameters(self, model: str) -> int:
+        assert self._session is not None
+        known = self._session.known.get(model)
+        return known.num_parameters if known else self._session.specimens[model].num_parameters
+
     def _feature_set(
         self, features: torch.Tensor, targets: torch.Tensor, opinions: torch.Tensor | None = None
     ) -> FeatureSet:
@@ -261,6 +364,8 @@ class _Race:
     def _leave(self, model: str) -> None:
         if model in self.running:
             self.running.remove(model)
+        if self._session is not None:
+            self._session.specimens.pop(model, None)  # and with it its weights
         self._features.pop(model, None)
         self._finished += 1
         self._job.watch(Progress(task="models", done=self._finished, total=len(self._refs)))
@@ -278,6 +383,13 @@ def _order_by_rungs(dataset: Dataset, sizes: Sequence[int], seed: int) -> Sequen
         order += [position for position in chosen if position not in taken]
         taken.update(chosen)
     return order
+
+
+def _trouble(specimen: Specimen | None) -> tuple[str, ...]:
+    """A network that nowhere can be cut shares nothing with others; that is worth a word."""
+    if specimen is None or len(specimen.blueprint.anatomy.parts) > 1 or specimen.blueprint.anatomy.trouble is None:
+        return ()
+    return (f"it was run whole, since it cannot be cut: {specimen.blueprint.anatomy.trouble}",)
 
 
 def _opinions(specimen: Specimen, features: torch.Tensor) -> torch.Tensor | None:

@@ -3,12 +3,17 @@
 import datetime
 import time
 
-__all__ = ["seconds_now", "utc_now"]
+__all__ = ["cpu_seconds_now", "seconds_now", "utc_now"]
 
 
 def seconds_now() -> float:
     """A monotonic clock, for differences."""
     return time.perf_counter()
+
+
+def cpu_seconds_now() -> float:
+    """Seconds that all threads of this process have kept cores busy, for differences."""
+    return time.process_time()
 
 
 def utc_now() -> str:

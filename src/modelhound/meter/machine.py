@@ -17,7 +17,7 @@ import psutil
 from modelhound.errors import RequestError
 from modelhound.records import Machine
 
-__all__ = ["count_cores", "describe_machine", "resolve_device"]
+__all__ = ["available_memory", "count_cores", "describe_machine", "resolve_device"]
 
 _VERSIONED = ("modelhound", "torch", "torchvision", "timm", "transformers", "safetensors", "numpy", "pillow")
 
@@ -25,6 +25,11 @@ _VERSIONED = ("modelhound", "torch", "torchvision", "timm", "transformers", "saf
 def count_cores() -> int:
     """Cores this process may use, which on a shared machine can be fewer than it has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Bytes of the host's memory that could be used now."""
+    return int(psutil.virtual_memory().available)
 
 
 def resolve_device(wanted: str) -> str:

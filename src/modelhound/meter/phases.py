@@ -25,9 +25,10 @@ _END = object()
 class Meter:
     """Times the phases of one job: enter `phase` around each piece, then ask for the `samples`."""
 
-    def __init__(self, device: str = "cpu") -> None:
+    def __init__(self, device: str = "cpu", *, keep_peak: bool = False) -> None:
         self.device = device
         self.current_phase = ""
+        self._inner = [0.0]  # seconds of phases within the current one, for each level
         self._samples: dict[str, list[float]] = {}
         self._started = seconds_now()
         if self._on_cuda:
@@ -35,17 +36,32 @@ class Meter:
 
             # Before the first use of CUDA there are no peaks to reset, and torch says so by an error.
             torch.cuda.init()  # type: ignore[no-untyped-call]
-            torch.cuda.reset_peak_memory_stats(device)
+            if not keep_peak:
+                torch.cuda.reset_peak_memory_stats(device)
 
     @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the seconds of the enclosed work to phase `name`; a piece that fails adds none but stays the current phase."""
-        self.current_phase = name
-        self._synchronise()
+    def phase(self, name: str, *, on_host: bool = False) -> Iterator[None]:
+        """Add the seconds of the enclosed work to phase `name`; a piece that fails adds none but stays the current phase.
+
+        Of a phase within a phase, the seconds count for the inner one only. Work `on_host` does not wait for the device.
+        """
+        outer, self.current_phase = self.current_phase, name
+        if not on_host:
+            self._synchronise()
         start = seconds_now()
-        yield
-        self._synchronise()
-        self._samples.setdefault(name, []).append(seconds_now() - start)
+        self._inner.append(0.0)
+        try:
+            yield
+        except BaseException:
+            self._inner.pop()
+            raise
+        if not on_host:
+            self._synchronise()
+        elapsed = seconds_now() - start
+        self._samples.setdefault(name, []).append(elapsed - self._inner.pop())
+        self._inner[-1] += elapsed
+        if len(self._inner) > 1:
+            self.current_phase = outer
 
     def waiting(self, name: str, items: Iterable[Item]) -> Iterator[Item]:
         """Hand the items on, and add the seconds spent waiting for each of them to phase `name`."""

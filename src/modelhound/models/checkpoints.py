@@ -11,12 +11,23 @@ import re
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelhound.errors import ModelError
 from modelhound.models.source import Weights
 
-__all__ = ["PICKLED", "WEIGHT_SUFFIXES", "choose_weights", "count_tensors", "read_tensors", "shard_names"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "PICKLED",
+    "WEIGHT_SUFFIXES",
+    "FileTensors",
+    "choose_weights",
+    "count_tensors",
+    "read_tensors",
+    "shard_names",
+]
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 WEIGHT_SUFFIXES = (".safetensors", *PICKLED)
@@ -45,6 +56,14 @@ _OTHER_FRAMEWORKS = (
 _NOT_THE_MODEL = ("adapter_model", "training_args", "optimizer", "scheduler", "rng_state", "scaler")
 _WRAPPERS = ("state_dict", "model_state_dict", "state_dict_ema", "model", "model_ema", "module")
 """Under which names training scripts keep the tensors of a network."""
+
+
+class FileTensors(dict[str, "Tensor"]):
+    """Tensors by name, and the safetensors files that hold these and no others."""
+
+    def __init__(self, tensors: Mapping[str, "Tensor"], paths: tuple[Path, ...]) -> None:
+        super().__init__(tensors)
+        self.paths = paths
 
 
 def choose_weights(model: str, names: Collection[str]) -> str:
@@ -88,10 +107,9 @@ def shard_names(model: str, index: Path) -> tuple[str, ...]:
 def read_tensors(model: str, path: Path) -> Weights:
     """The tensors of one file, or of all files that an index names."""
     if path.name.endswith(_INDEX):
-        tensors: dict[str, Any] = {}
-        for name in shard_names(model, path):
-            tensors.update(read_tensors(model, path.parent / name))
-        return tensors
+        shards = [read_tensors(model, path.parent / name) for name in shard_names(model, path)]
+        tensors = {name: tensor for shard in shards for name, tensor in shard.items()}
+        return FileTensors(tensors, tuple(each for shard in shards for each in getattr(shard, "paths", ())))
     if path.suffix == ".safetensors":
         return _read_safetensors(model, path)
     if path.suffix in PICKLED:
@@ -126,10 +144,9 @@ def _read_safetensors(model: str, path: Path) -> Weights:
     from safetensors.torch import load_file
 
     try:
-        weights: Weights = load_file(path)
+        return FileTensors(load_file(path), (path,))
     except (OSError, SafetensorError) as error:
         raise _damaged(model, path, error) from error
-    return weights
 
 
 def _read_pickled(model: str, path: Path) -> Weights:

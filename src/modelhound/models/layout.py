@@ -154,6 +154,8 @@ def build_timm_network(
     `options` go to the architecture. Tensors that are missing, left over or of another shape are a ModelError.
     """
     timm = import_timm()
+    from modelhound.models.adopting import build_around  # needs torch, which listing models does not
+
     trained, options = dict(trained or {}), dict(options or {})
     if weights is None:
         return wrap_timm_module(_create(model, architecture, trained, options))
@@ -167,8 +169,14 @@ def build_timm_network(
     for num_classes in _likely_classes(weights, {**(entry.to_dict() if entry else {}), **trained}):
         overlay = {**loading, "num_classes": num_classes}
         try:
-            module = _create(model, architecture, overlay, {**options, "num_classes": num_classes}, pretrained=True)
-            return wrap_timm_module(module)
+            return wrap_timm_module(
+                build_around(
+                    weights,
+                    lambda overlay=overlay, num_classes=num_classes: _create(  # type: ignore[misc]
+                        model, architecture, overlay, {**options, "num_classes": num_classes}, pretrained=True
+                    ),
+                )
+            )
         except RuntimeError as error:  # how torch says that tensors do not fit
             first_error = first_error or error
     raise ModelError(

@@ -32,7 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modelhound.models.source import Network
 
-__all__ = ["PROBE_TOKENS", "Anatomy", "Inputs", "Part", "all_tensors", "dissect", "run_part", "running"]
+__all__ = ["PROBE_TOKENS", "Anatomy", "Inputs", "Part", "RunPart", "all_tensors", "dissect", "run_part", "running"]
 
 Inputs = Tensor | dict[str, Tensor]
 """Images, or the named tensors of a text encoder."""
@@ -480,20 +480,29 @@ class _Run:
         self._placeholder = placeholder
         self._number = -1
         self._value: Tensor | None = None
+        self._blank: Tensor | None = None
         self._num_items = self._num_tokens = 0
+        self._stand_ins: dict[int, Any] = {}  # by number of call; batches of one shape share them
 
     def start(self, inputs: Inputs, value: Tensor | None) -> None:
         self._number = -1
         self._value = value
         first = inputs if isinstance(inputs, Tensor) else next(iter(inputs.values()))
-        self._num_items = len(first)
-        self._num_tokens = 0 if isinstance(inputs, Tensor) else first.shape[1]
+        shape = (len(first), 0 if isinstance(inputs, Tensor) else first.shape[1])
+        if self._blank is None or shape != (self._num_items, self._num_tokens):
+            # one number that stands in for every tensor: to make one for each would start a kernel for each
+            self._blank = None if value is None else value.new_full((1,), self._placeholder)
+            self._num_items, self._num_tokens = shape
+            self._stand_ins.clear()
 
     def wrap(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         def answer(*arguments: Any, **options: Any) -> Any:
             self._number += 1
             if self._number < self._begin and self._calls[self._number].follows_data:
-                return tree_map(self._stand_in, self._calls[self._number].output, is_leaf=_is_size)
+                if self._number not in self._stand_ins:
+                    output = self._calls[self._number].output
+                    self._stand_ins[self._number] = tree_map(self._stand_in, output, is_leaf=_is_size)
+                return self._stand_ins[self._number]
             if self._number == self._begin:
                 output = self._calls[self._number].output
                 return self._value if _is_size(output) else (self._value, *output[1:])
@@ -508,11 +517,11 @@ class _Run:
         """A tensor that takes no memory, in place of one of this size; anything else as it is."""
         if not _is_size(output):
             return output
-        assert self._value is not None
+        assert self._blank is not None
         sizes = [self._num_tokens if self._num_tokens and each == PROBE_TOKENS else each for each in output]
         if sizes and sizes[0] == output[0] and output[0] % self._probe_items == 0:
             sizes[0] = output[0] // self._probe_items * self._num_items  # some networks have several rows per item
-        return self._value.new_full((1,), self._placeholder).expand(sizes)
+        return self._blank.expand(sizes)
 
 
 def _is_size(output: Any) -> bool:

@@ -84,13 +84,17 @@ class TimmSource:
 
     def build(self, name: str, weights: Weights | None, settings: ModelSettings = PLAIN) -> Network:
         timm = import_timm()
+        from modelhound.models.adopting import build_around  # needs torch, which listing models does not
+
         try:
             if weights is None:
                 module = timm.create_model(name, pretrained=False)
             else:
                 # timm's own loading applies the renaming that older checkpoints need
                 overlay = {"state_dict": dict(weights), "source": ""}
-                module = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
+                module = build_around(
+                    weights, lambda: timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
+                )
         except RuntimeError as error:
             raise ModelError(
                 f"cannot build timm:{name}: its weights do not fit the network: {_first_line(error)}; "

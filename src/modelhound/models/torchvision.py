@@ -77,10 +77,13 @@ class TorchvisionSource:
         return weights
 
     def build(self, name: str, weights: Weights | None, settings: ModelSettings = PLAIN) -> Network:
-        module = _create(name)
-        if weights is not None:
+        if weights is None:
+            module = _create(name)
+        else:
+            from modelhound.models.adopting import build_around  # needs torch, which listing models does not
+
             try:
-                module.load_state_dict(dict(weights))
+                module = build_around(weights, lambda: _load(_create(name), weights))
             except RuntimeError as error:
                 raise ModelError(
                     f"cannot build tv:{name}: its weights do not fit the network: {str(error).splitlines()[-1].strip()}; "
@@ -126,6 +129,11 @@ def _create(name: str) -> "torch.nn.Module":
     # Two old networks have helpers that only training uses, and initialise slowly unless told not to.
     options: dict[str, Any] = {"init_weights": True} if bare in ("googlenet", "inception_v3") else {}
     module: torch.nn.Module = _models().get_model(bare, weights=None, **options)
+    return module
+
+
+def _load(module: "torch.nn.Module", weights: Weights) -> "torch.nn.Module":
+    module.load_state_dict(dict(weights))
     return module
 
 

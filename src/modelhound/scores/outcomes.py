@@ -18,7 +18,7 @@ import torch
 
 from modelhound.scores.algebra import Algebra
 
-__all__ = ["judge_items"]
+__all__ = ["judge_items", "rank_labels"]
 
 
 def judge_items(algebra: Algebra, items: slice | torch.Tensor, predicted: torch.Tensor) -> torch.Tensor:
@@ -27,11 +27,11 @@ def judge_items(algebra: Algebra, items: slice | torch.Tensor, predicted: torch.
         return (predicted.argmax(1) == algebra.labels[items]).double()
     truth = algebra.targets_of(items)
     if algebra.task == "multilabel":
-        return _rank_labels(truth, predicted)
+        return rank_labels(truth, predicted)
     return 1 - (truth - predicted).square().squeeze(1) * (algebra.num_items / algebra.target_energies)
 
 
-def _rank_labels(truth: torch.Tensor, predicted: torch.Tensor) -> torch.Tensor:
+def rank_labels(truth: torch.Tensor, predicted: torch.Tensor) -> torch.Tensor:
     """The average precision of the labels of each item, ranked by prediction."""
     num_labels = truth.shape[1]
     ordered, order = predicted.sort(dim=1, descending=True, stable=True)

@@ -121,17 +121,17 @@ class _Task:
         # the variance of a target when all classes are as likely, or a label as likely as not
         self.spread = (1 - 1 / self.num_learned) / self.num_learned if self._has_classes else 0.25
 
-    def compare(self, rows: slice, logits: torch.Tensor) -> tuple[float, torch.Tensor]:
+    def compare(self, rows: slice, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of some of the training items and its gradient, which takes the place of the logits."""
         if self._has_classes:
             own = torch.arange(len(logits), device=logits.device), self._places[rows]
             log_probabilities = logits.log_softmax(1)
-            loss = -float(log_probabilities[own].double().sum())
+            loss = -log_probabilities[own].double().sum()
             errors = log_probabilities.exp_()
             errors[own] -= 1
             return loss, errors
         targets = self._algebra.targets_of(self._items[rows])[:, self.learned].to(logits.dtype)
-        loss = float(torch.nn.functional.softplus(logits).sub_(logits * targets).double().sum())
+        loss = torch.nn.functional.softplus(logits).sub_(logits * targets).double().sum()
         return loss, logits.sigmoid_().sub_(targets)
 
 
@@ -150,14 +150,14 @@ def _minimise(inputs: torch.Tensor, task: _Task, second_moments: torch.Tensor) -
         solved: torch.Tensor = torch.linalg.solve_triangular(lower.T, steered, upper=True)
         return solved, shifts * unit
 
-    def evaluate(place: torch.Tensor) -> tuple[float, torch.Tensor]:
+    def evaluate(place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         now, intercepts = take_apart(place)
         small, offsets = now.to(inputs.dtype), intercepts.to(inputs.dtype)
-        loss = float(now.square().sum()) / 2
+        loss = now.square().sum() / 2
         slope, pull = now, torch.zeros_like(intercepts)
         for rows in blocks:
             some_loss, errors = task.compare(rows, torch.addmm(offsets, inputs[rows], small))
-            loss += some_loss
+            loss = loss + some_loss
             slope += inputs[rows].T @ errors
             pull += errors.sum(0, dtype=torch.float64)
         steered_slope = torch.linalg.solve_triangular(lower, slope.div_(num_items), upper=False)

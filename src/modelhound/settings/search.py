@@ -35,6 +35,9 @@ class SearchSettings(ModelSettings, DataSettings):
     risk: float = 0.01
     """Drop a model only if its chance of being among the --top best is smaller than this."""
 
+    fresh: bool = False
+    """Compute every feature anew and remember none; otherwise those of earlier searches are used and new ones kept."""
+
     plain: bool = False
     """One model after the other, nothing shared, nothing dropped: slow, for comparison."""
 

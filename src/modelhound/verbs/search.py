@@ -16,17 +16,19 @@ import msgspec
 from modelhound.analysis import rank_models
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
-from modelhound.errors import ModelError, RequestError
-from modelhound.meter import describe_machine, resolve_device, utc_now
+from modelhound.errors import BrokenItemError, ModelError, RequestError
+from modelhound.meter import available_memory, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
     Failure,
     ItemSkipped,
     ModelDropped,
     ModelMeasured,
+    PlanMade,
     Progress,
     Ranking,
     RunStarted,
+    Timeline,
     Watch,
     silent,
     to_plain,
@@ -35,6 +37,8 @@ from modelhound.settings import DEFAULT_MODELS, METRICS, PLAIN, SearchSettings, 
 from modelhound.store import RunFolder, default_run_path, open_run
 
 __all__ = ["SearchResult", "run_search", "search"]
+
+_SHARE_FOR_FILES = 0.05  # of the memory that is free, for files between looking at them and decoding them
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +62,8 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """Model and what to know of its result."""
     phases: dict[str, float]
     num_resumed: int
+    warnings: tuple[str, ...] = ()
+    """What to know of the whole search."""
 
     def to_json(self) -> dict[str, Any]:
         """The document that `hound search --json` prints."""
@@ -83,6 +89,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
             "skipped": [{"item": each.item, "reason": each.reason} for each in self.skipped],
             "notes": [{"model": model, "note": note} for model, note in self.notes],
             "phases": self.phases,
+            "warnings": list(self.warnings),
         }
 
 
@@ -100,7 +107,19 @@ def search(
 
 
 def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResult:
-    """Do what `settings` ask for."""
+    """Do what `settings` ask for. An item that turns out to be broken is left out, and what was made of the others stays."""
+    told: set[str] = set()
+    while True:
+        try:
+            return _search(settings, watch)
+        except BrokenItemError as error:
+            if str(error) in told:  # it could not be remembered that this one is broken
+                raise
+            told.add(str(error))
+            watch(Progress(task="starting again", done=0, total=1, detail=str(error)))
+
+
+def _search(settings: SearchSettings, watch: Watch) -> SearchResult:
     wait_asleep()  # before anything below loads torch
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
     watch(Progress(task="loading libraries", done=0, total=1))
@@ -150,6 +169,7 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
         notes=tuple((record.model, note) for record in records for note in record.notes),
         phases=_total_phases(records),
         num_resumed=measured.num_resumed,
+        warnings=tuple(measured.warnings),
     )
 
 
@@ -179,6 +199,7 @@ def _open(settings: SearchSettings, watch: Watch) -> Dataset:
         split=settings.split,
         limit=settings.limit,
         seed=settings.seed,
+        hold_bytes=0 if settings.plain else int(_SHARE_FOR_FILES * available_memory()),
         watch=watch,
     )
     for option in ("pooling", "layers", "tokens"):
@@ -219,15 +240,16 @@ def _measure(
     """Take over what the run folder holds of these models, measure the others, and put it there."""
     from modelhound.measuring import Job, measure_plainly, measure_together
 
-    measured = _Measured({}, {}, [])
+    measured = _Measured({}, {}, [], [])
     # one that was dropped stays dropped: the others it lost against are still there
     finished: dict[str, ModelMeasured | ModelDropped] = {record.model: record for record in run.read(ModelDropped)}
     finished |= {record.model: record for record in run.read(ModelMeasured)}
     todo: dict[ModelRef, str] = {}
 
-    def tell(record: ModelMeasured | ModelDropped | Failure) -> None:
+    def tell(record: ModelMeasured | ModelDropped | Failure | PlanMade | Timeline) -> None:
         run.append(record)
-        measured.add(record)
+        if not isinstance(record, PlanMade | Timeline):
+            measured.add(record)
 
     for model in models:
         try:
@@ -250,6 +272,7 @@ def _measure(
                 scorers=scorers,
                 device=device,
                 tell=tell,
+                warn=measured.warnings.append,
                 watch=watch,
             )
         )
@@ -263,6 +286,7 @@ class _Measured:
     models: dict[str, ModelMeasured]
     dropped: dict[str, ModelDropped]
     failures: list[Failure]
+    warnings: list[str]
     num_resumed: int = 0
 
     def add(self, record: ModelMeasured | ModelDropped | Failure) -> None:

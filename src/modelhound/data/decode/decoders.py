@@ -24,8 +24,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from modelhound.compat import torchvision_ops_available
-from modelhound.data.decode.jpeg_heads import JpegKind, read_head, turn_upright
 from modelhound.data.images import decode_image
+from modelhound.data.jpeg_heads import JpegKind, read_head, turn_upright
 from modelhound.data.source import UnreadableItemError
 from modelhound.meter import seconds_now
 

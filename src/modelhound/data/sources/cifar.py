@@ -46,8 +46,9 @@ class CifarReader:
     def stamp(self, position: int) -> str:
         return hashlib.sha256(self._row(position).tobytes()).hexdigest()
 
-    def check(self, position: int) -> None:
+    def check(self, position: int) -> str:
         """Any bytes are an image, and their number was checked when they were listed."""
+        return self.stamp(position)
 
     def read(self, position: int) -> Image.Image:
         planes = self._row(position).reshape(3, _SIDE, _SIDE)

@@ -10,14 +10,15 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 from PIL import Image
 
-from modelhound.data.images import IMAGE_SUFFIXES, decode_image
+from modelhound.data.held_files import HeldFiles
+from modelhound.data.images import IMAGE_SUFFIXES, check_image, decode_image
 from modelhound.data.source import DataRequest, Listing, UnreadableItemError, printable
 from modelhound.data.sources.embedded import EMBEDDED
 from modelhound.errors import DataError
@@ -40,39 +41,52 @@ class FileReader:
 
     root: str
     paths: tuple[str, ...]
+    held: HeldFiles = field(default_factory=HeldFiles, compare=False, repr=False)
+    """Files that were read to be checked and will be wanted once more."""
 
     @property
     def in_memory(self) -> bool:
         return False
 
     def select(self, positions: Sequence[int]) -> Self:
-        return type(self)(self.root, tuple(self.paths[position] for position in positions))
+        return type(self)(self.root, tuple(self.paths[position] for position in positions), self.held)
+
+    def holding(self, limit_bytes: int) -> Self:
+        """The same reader, which keeps what it has checked until it is read, as far as the limit reaches."""
+        return type(self)(self.root, self.paths, HeldFiles(limit_bytes))
 
     def stamp(self, position: int) -> str:
-        status = self._status(position)
-        return f"{status.st_size} {status.st_mtime_ns}"
-
-    def check(self, position: int) -> None:
-        decode_image(self.read_bytes(position), preview=True)
-
-    def read(self, position: int) -> Image.Image:
-        return decode_image(self.read_bytes(position))
-
-    def _path(self, position: int) -> Path:
-        return Path(self.root, self.paths[position])
-
-    def _status(self, position: int) -> os.stat_result:
         try:
-            return self._path(position).stat()
+            status = os.stat(self._path(position))  # noqa: PTH116 - a Path for every item would cost as much as the call
         except OSError as error:
             raise UnreadableItemError(_why(error)) from error
+        return f"{status.st_size} {status.st_mtime_ns}"
+
+    def check(self, position: int) -> str:
+        data = self._read_file(position)
+        digest = check_image(data)
+        self.held.put(self.paths[position], data)
+        return digest
+
+    def read(self, position: int) -> Image.Image:
+        return decode_image(self._read_file(position))
 
     def read_bytes(self, position: int) -> bytes:
         """The file as it lies there, for decoders that are faster than Pillow."""
-        if not stat.S_ISREG(self._status(position).st_mode):
-            raise UnreadableItemError("it is not a regular file")  # reading from a named pipe would wait for ever
+        held = self.held.take(self.paths[position])
+        return self._read_file(position) if held is None else held
+
+    def _path(self, position: int) -> str:
+        return os.path.join(self.root, self.paths[position])  # noqa: PTH118 - as above
+
+    def _read_file(self, position: int) -> bytes:
         try:
-            return self._path(position).read_bytes()
+            # not to wait for a named pipe that nobody writes to
+            handle = os.open(self._path(position), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - of a handle
+                if not stat.S_ISREG(os.fstat(handle).st_mode):
+                    raise UnreadableItemError("it is not a regular file")
+                return file.readall()
         except OSError as error:
             raise UnreadableItemError(_why(error)) from error
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from PIL import Image
 
-from modelhound.data.images import decode_image
+from modelhound.data.images import check_image, decode_image
 
 __all__ = ["BytesReader"]
 
@@ -34,8 +34,8 @@ class BytesReader:
     def stamp(self, position: int) -> str:
         return hashlib.sha256(self.files[position]).hexdigest()
 
-    def check(self, position: int) -> None:
-        decode_image(self.read_bytes(position), preview=True)
+    def check(self, position: int) -> str:
+        return check_image(self.read_bytes(position))
 
     def read(self, position: int) -> Image.Image:
         return decode_image(self.read_bytes(position))

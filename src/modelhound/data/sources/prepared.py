@@ -112,13 +112,14 @@ class PreparedReader:
     def stamp(self, position: int) -> str:
         return " ".join(f"{zlib.crc32(self._item(stored, position).data):08x}" for stored in self.variants)
 
-    def check(self, position: int) -> None:
+    def check(self, position: int) -> str:
         for stored, expected in zip(self.variants, self.checksums[:, self.places[position]].tolist(), strict=True):
             if zlib.crc32(self._item(stored, position).data) != expected:
                 path = stored.path(self.folder, int(self.places[position]) // stored.items_per_shard)
                 raise UnreadableItemError(
                     f"its bytes are not those that were prepared; delete {printable(path)!r} and {_AGAIN}"
                 )
+        return self.stamp(position)
 
     def read(self, position: int) -> Image.Image:
         """The item as the largest variant shows it."""

@@ -7,6 +7,7 @@ or class) or, beside an image, in .txt. Names of classes come from `classes.txt`
 Nothing here unpacks anything: an item is read from its place in the shard.
 """
 
+import hashlib
 import itertools
 import os
 import re
@@ -19,7 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from modelhound.data.images import decode_image
+from modelhound.data.images import check_image, decode_image
 from modelhound.data.source import DataRequest, Item, Listing, Modality, UnreadableItemError, printable
 from modelhound.data.sources.table_files import local_path
 from modelhound.data.sources.tar_index import Member, index_shard, sample_key, shown
@@ -63,12 +64,13 @@ class TarReader:
             raise UnreadableItemError(_why(error)) from error
         return f"{Path(self.shards[shard]).name} {offset} {num_bytes} {changed_at}"
 
-    def check(self, position: int) -> None:
+    def check(self, position: int) -> str:
         data = self.read_bytes(position)
         if self.modality == "image":
-            decode_image(data, preview=True)
-        elif not _as_text(data).strip():
+            return check_image(data)
+        if not _as_text(data).strip():
             raise UnreadableItemError("the text is empty")
+        return hashlib.sha256(data).hexdigest()
 
     def read(self, position: int) -> Item:
         data = self.read_bytes(position)

@@ -31,12 +31,13 @@ class TextReader:
     def stamp(self, position: int) -> str:
         return hashlib.sha256("\0".join(self.texts[position]).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def check(self, position: int) -> None:
+    def check(self, position: int) -> str:
         texts = self.texts[position]
         for place, text in enumerate(texts):
             if not text.strip():
                 which = "the text" if len(texts) == 1 else ("the first text", "the second text")[place]
                 raise UnreadableItemError(f"{which} is empty")
+        return self.stamp(position)
 
     def read(self, position: int) -> tuple[str, ...]:
         return self.texts[position]

@@ -1,0 +1,93 @@
+"""Weights on the device: each distinct tensor once, as long as there is room.
+
+In:  a Specimen and the names of some of its tensors, which lie on the host
+Out: the same tensors as the device and its module want them
+Nothing here knows when they are needed; whoever does may fetch them ahead, from another thread.
+"""
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from modelhound.features.workshop import Specimen
+
+__all__ = ["Shelf", "install"]
+
+_Key = tuple[str, str, str]
+
+
+class Shelf:
+    """Tensors used longest ago make room for new ones; those that somebody still holds live on with them."""
+
+    def __init__(self, device: str) -> None:
+        self._alone = threading.Lock()
+        self._tensors: OrderedDict[_Key, Tensor] = OrderedDict()
+        self._held_bytes = 0
+        self._limit_bytes: float = float("inf")
+        # copies beside the work of the device
+        self._stream = torch.cuda.Stream(device) if device != "cpu" else None  # type: ignore[no-untyped-call]
+
+    def limit(self, limit_bytes: float) -> None:
+        """Hold at most so many bytes from now on."""
+        with self._alone:
+            self._limit_bytes = limit_bytes
+            self._make_room()
+
+    def fetch(self, specimen: Specimen, names: Sequence[str]) -> dict[str, Tensor]:
+        """Tensors by name, ready to be used on any stream."""
+        fetched = {}
+        with self._aside():
+            for name in names:
+                key = (specimen.blueprint.anatomy.architecture, name, specimen.digests[name])
+                tensor = self._find(key)
+                if tensor is None:
+                    tensor = _as_wanted(specimen.tensors[name], specimen.blueprint.slots[name])
+                    self._put(key, tensor)
+                fetched[name] = tensor
+        return fetched
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[None]:
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            yield
+        self._stream.synchronize()
+
+    def _find(self, key: _Key) -> Tensor | None:
+        with self._alone:
+            if key in self._tensors:
+                self._tensors.move_to_end(key)
+            return self._tensors.get(key)
+
+    def _put(self, key: _Key, tensor: Tensor) -> None:
+        with self._alone:
+            if key not in self._tensors:
+                self._tensors[key] = tensor
+                self._held_bytes += tensor.nbytes
+                self._make_room()
+
+    def _make_room(self) -> None:
+        while self._held_bytes > self._limit_bytes and self._tensors:
+            _, dropped = self._tensors.popitem(last=False)
+            self._held_bytes -= dropped.nbytes
+
+
+def install(specimen: Specimen, tensors: Mapping[str, Tensor]) -> None:
+    """Put tensors from the shelf into the module of the model's architecture."""
+    slots = specimen.blueprint.slots
+    for name, tensor in tensors.items():
+        if tensor.is_cuda:  # made on another stream: its memory must not be given away while this one reads it
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
+        slots[name].data = tensor
+
+
+def _as_wanted(tensor: Tensor, slot: Tensor) -> Tensor:
+    """The tensor on the slot's device, of its type, in its order in memory: other orders would call other kernels."""
+    is_ready = (tensor.device, tensor.dtype, tensor.stride()) == (slot.device, slot.dtype, slot.stride())
+    return tensor.detach() if is_ready else torch.empty_like(slot).copy_(tensor)

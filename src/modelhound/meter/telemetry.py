@@ -1,0 +1,122 @@
+"""The machine beside a run: a thread that looks every half second.
+
+In:  a run that goes on in this process, and the GPU it uses if any
+Out: TelemetrySamples: cores, memory, disk, network, GPU
+Nothing here knows what the run does. Looking costs a millisecond or two; where the system or the driver does not tell
+something, the sample says None.
+"""
+
+import contextlib
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from modelhound.meter.clock import seconds_now
+from modelhound.meter.power import PowerMeter
+from modelhound.records import TelemetrySample
+
+__all__ = ["Telemetry"]
+
+_USUAL_INTERVAL_SECONDS = 0.5
+_MOST_SAMPLES = 2400  # then every second one is dropped and the interval doubles: a run of days stays readable
+
+
+class Telemetry:
+    """Enter it around a run, then take the `samples`."""
+
+    def __init__(self, device: str = "cpu", *, interval_seconds: float = _USUAL_INTERVAL_SECONDS) -> None:
+        self._interval = interval_seconds
+        self._samples: list[TelemetrySample] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
+        self._device = device
+        self._gpu = PowerMeter(device) if device.startswith("cuda") else None
+        self._process = psutil.Process()
+        self._before = _Counters.now(self._process)
+        self._started = self._before.at
+
+    def __enter__(self) -> Self:
+        if self._gpu is not None:
+            self._gpu.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._gpu is not None:
+            self._gpu.__exit__(kind, error, trace)
+
+    @property
+    def samples(self) -> tuple[TelemetrySample, ...]:
+        return tuple(self._samples)
+
+    def _watch(self) -> None:
+        psutil.cpu_percent(percpu=True)  # begins to count, for this thread
+        while not self._over.wait(self._interval):
+            with contextlib.suppress(psutil.Error, OSError):  # a process that ended while it was looked at
+                self._samples.append(self._look())
+            if len(self._samples) >= _MOST_SAMPLES:
+                del self._samples[::2]
+                self._interval *= 2
+
+    def _look(self) -> TelemetrySample:
+        before, now = self._before, _Counters.now(self._process)
+        self._before = now
+        elapsed = max(1e-6, now.at - before.at)
+        return TelemetrySample(
+            at_seconds=now.at - self._started,
+            cpu_shares=tuple(share / 100 for share in psutil.cpu_percent(percpu=True)),
+            process_cpu_share=max(0.0, now.cpu_seconds - before.cpu_seconds) / elapsed,
+            memory_bytes=now.memory_bytes,
+            machine_memory_bytes=psutil.virtual_memory().used,
+            disk_read_bytes=max(0, now.disk_read - before.disk_read),
+            disk_written_bytes=max(0, now.disk_written - before.disk_written),
+            network_sent_bytes=max(0, now.network_sent - before.network_sent),
+            network_received_bytes=max(0, now.network_received - before.network_received),
+            **(_look_at_gpu(self._device, self._gpu) if self._gpu is not None else {}),
+        )
+
+
+class _Counters:
+    """What the system counts since it started."""
+
+    __slots__ = (
+        *("at", "cpu_seconds", "memory_bytes", "disk_read", "disk_written", "network_sent", "network_received"),
+    )
+
+    def __init__(self, process: psutil.Process) -> None:
+        self.at = seconds_now()
+        self.cpu_seconds, self.memory_bytes = 0.0, 0
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error), each.oneshot():  # a loader process may just have ended
+                times = each.cpu_times()
+                self.cpu_seconds += times.user + times.system
+                self.memory_bytes += each.memory_info().rss
+        disk, network = psutil.disk_io_counters(), psutil.net_io_counters()
+        self.disk_read = disk.read_bytes if disk else 0
+        self.disk_written = disk.write_bytes if disk else 0
+        self.network_sent = network.bytes_sent if network else 0
+        self.network_received = network.bytes_recv if network else 0
+
+    @classmethod
+    def now(cls, process: psutil.Process) -> Self:
+        return cls(process)
+
+
+def _look_at_gpu(device: str, meter: PowerMeter) -> dict[str, Any]:
+    import torch
+
+    reading = meter.read()
+    free, total = torch.cuda.mem_get_info(device)
+    return {
+        "gpu_share": reading.utilisation,
+        "gpu_memory_bytes": total - free,
+        "gpu_power_watts": reading.power_watts,
+        "gpu_temperature_celsius": reading.temperature_celsius,
+        "gpu_throttled": reading.throttled,
+    }

@@ -1,0 +1,73 @@
+"""Delays of a known length, put into a stage on purpose.
+
+In:  a stage of the training loop and seconds
+Out: the same loop, slower there
+Where a delay lengthens the step by itself, the stage is on the critical path; where it does not, something else hides it.
+Nothing here measures.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from modelhound.data import Dataset
+from modelhound.data.source import Item, Reader
+
+__all__ = ["Delays", "delay", "slow_down_reading"]
+
+_CYCLES_PER_SECOND = 1.5e9  # of a GPU, about; how long it really took is measured anyway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """Seconds to add to each step, by stage."""
+
+    loading_seconds: float = 0.0
+    """For each batch, in whichever process loads it."""
+    model_seconds: float = 0.0
+    """In the forward pass, on the device."""
+    network_seconds: float = 0.0
+    """On the way of the gradients."""
+
+
+def delay(seconds: float, *, on_cuda: bool = False) -> None:
+    """Hold up this thread, or the current stream of the GPU."""
+    if not on_cuda:
+        time.sleep(seconds)
+        return
+    import torch
+
+    torch.cuda._sleep(int(seconds * _CYCLES_PER_SECOND))  # type: ignore[no-untyped-call]
+
+
+def slow_down_reading(dataset: Dataset, seconds_per_item: float) -> Dataset:
+    """The same items, each of which takes longer to read."""
+    if seconds_per_item <= 0:
+        return dataset
+    return replace(dataset, reader=_SlowReader(dataset.reader, seconds_per_item))
+
+
+@dataclass(frozen=True, slots=True)
+class _SlowReader:
+    """A Reader that waits before each item."""
+
+    reader: Reader
+    seconds: float
+
+    @property
+    def in_memory(self) -> bool:
+        return False
+
+    def select(self, positions: Sequence[int]) -> Self:
+        return type(self)(self.reader.select(positions), self.seconds)
+
+    def stamp(self, position: int) -> str:
+        return self.reader.stamp(position)
+
+    def check(self, position: int) -> str:
+        return self.reader.check(position)
+
+    def read(self, position: int) -> Item:
+        time.sleep(self.seconds)
+        return self.reader.read(position)
