@@ -22,6 +22,11 @@ test-real: install .real
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .real.part $(REAL)
 	mv .real.part .real
 
+# What benchmarks/engine.py compares with; without what it would want, since that is here.
+.rivals: | $(INSTALLED)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .rivals.part transformer-ranker==0.2.0
+	mv .rivals.part .rivals
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -37,4 +42,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .real .real.part .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .real .real.part .rivals .rivals.part .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -11,37 +11,86 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from modelhound.data.recommended import read_loader
     from modelhound.errors import HoundError, RequestError
-    from modelhound.settings import PrepareSettings, SearchSettings
+    from modelhound.settings import (
+        BreakevenSettings,
+        LatencySettings,
+        LoaderSearchSettings,
+        LoaderSettings,
+        PrepareSettings,
+        ProfileSettings,
+        SearchSettings,
+        TrainSettings,
+    )
+    from modelhound.verbs.breakeven import BreakevenResult, breakeven
     from modelhound.verbs.doctor import doctor
+    from modelhound.verbs.latency import LatencyResult, latency
+    from modelhound.verbs.loader import LoaderResult, loader
     from modelhound.verbs.prepare import PrepareResult, prepare
+    from modelhound.verbs.profile import ProfileResult, profile
     from modelhound.verbs.search import SearchResult, search
+    from modelhound.verbs.train import TrainResult, train
 
 __all__ = [
+    "BreakevenResult",
+    "BreakevenSettings",
     "HoundError",
+    "LatencyResult",
+    "LatencySettings",
+    "LoaderResult",
+    "LoaderSearchSettings",
+    "LoaderSettings",
     "PrepareResult",
     "PrepareSettings",
+    "ProfileResult",
+    "ProfileSettings",
     "RequestError",
     "SearchResult",
     "SearchSettings",
+    "TrainResult",
+    "TrainSettings",
     "__version__",
+    "breakeven",
     "doctor",
+    "latency",
+    "loader",
     "prepare",
+    "profile",
+    "read_loader",
     "search",
+    "train",
 ]
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BreakevenResult": "verbs.breakeven",
+    "BreakevenSettings": "settings",
+    "breakeven": "verbs.breakeven",
     "HoundError": "errors",
+    "LatencyResult": "verbs.latency",
+    "LatencySettings": "settings",
+    "LoaderResult": "verbs.loader",
+    "LoaderSearchSettings": "settings",
+    "LoaderSettings": "settings",
     "PrepareResult": "verbs.prepare",
     "PrepareSettings": "settings",
+    "ProfileResult": "verbs.profile",
+    "ProfileSettings": "settings",
     "RequestError": "errors",
     "SearchResult": "verbs.search",
     "SearchSettings": "settings",
+    "TrainResult": "verbs.train",
+    "TrainSettings": "settings",
     "doctor": "verbs.doctor",
+    "latency": "verbs.latency",
+    "loader": "verbs.loader",
+    "read_loader": "data.recommended",
     "prepare": "verbs.prepare",
+    "profile": "verbs.profile",
     "search": "verbs.search",
+    "train": "verbs.train",
 }
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "give_back_freed_memory",
     "import_timm",
     "import_torchvision",
     "import_transformers",
@@ -88,6 +89,15 @@ def keep_freed_memory() -> bool:
         return False
     never_map, keep_at_most = mallopt(_M_MMAP_MAX, 0), mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
     return bool(never_map and keep_at_most)
+
+
+def give_back_freed_memory() -> bool:
+    """Hand what freed tensors held back to the system at once; False where the C library is not glibc and nothing was done.
+
+    A process that forks shares its memory with its children until either writes: kept memory then costs a copy per page.
+    """
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return bool(malloc_trim is not None and malloc_trim(0))
 
 
 def wait_asleep() -> bool:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from modelhound.data.decode.decoders import Decoder, _as_tensor, _OnDevice, choose_decoder, find_decoders
-from modelhound.data.decode.jpeg_heads import read_head
+from modelhound.data.jpeg_heads import read_head
 from modelhound.data.images import decode_image
 from modelhound.data.source import UnreadableItemError
 

@@ -72,16 +72,33 @@ def test_the_public_names_are_these() -> None:
     import modelhound
 
     assert sorted(modelhound.__all__) == [
+        "BreakevenResult",
+        "BreakevenSettings",
         "HoundError",
+        "LatencyResult",
+        "LatencySettings",
+        "LoaderResult",
+        "LoaderSearchSettings",
+        "LoaderSettings",
         "PrepareResult",
         "PrepareSettings",
+        "ProfileResult",
+        "ProfileSettings",
         "RequestError",
         "SearchResult",
         "SearchSettings",
+        "TrainResult",
+        "TrainSettings",
         "__version__",
+        "breakeven",
         "doctor",
+        "latency",
+        "loader",
         "prepare",
+        "profile",
+        "read_loader",
         "search",
+        "train",
     ]
     for name in modelhound.__all__:
         assert getattr(modelhound, name) is not None

@@ -8,7 +8,7 @@ from PIL import Image
 
 from modelhound.data.decode import decoders
 from modelhound.data.decode.decoders import _trust, find_decoders
-from modelhound.data.decode.jpeg_heads import JpegKind, read_head, turn_upright
+from modelhound.data.jpeg_heads import JpegKind, read_head, turn_upright
 from modelhound.data.images import decode_image
 
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 import msgspec
 
-from modelhound.analysis.laws import Law, SweepPoint, fit_law, seconds_by_law
+from modelhound.analysis.laws import Law, LawFit, SweepPoint, fit_law, seconds_by_law
 from modelhound.analysis.roofline import Regime, find_regime
 from modelhound.analysis.samples import median_of
 from modelhound.analysis.wording import Axis, interval_text, list_text, number_text, seconds_text, share_text, size_text
@@ -40,6 +40,7 @@ __all__ = [
 Verdict = Literal["holds", "does not hold", "cannot be told"]
 
 END_MARGINS = 3
+_SAME_WORK = 1.02
 
 
 class Hypothesis(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +62,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     law: Law
     floor: Regime | None
     """What the flat part is bound by, where there is one and host or device times are known."""
+    cause: str = ""
+    """Why a part of the time does not grow, where there is such a part."""
     sentence: str
 
 
@@ -109,7 +112,14 @@ def answer_hypothesis(
     floor = _floor_regime(law, points)
     verdict = _judge(law, hypothesis.exponent, margin)
     answer = Answer(
-        hypothesis=hypothesis, model=model, verdict=verdict, margin=margin, law=law, floor=floor, sentence=""
+        hypothesis=hypothesis,
+        model=model,
+        verdict=verdict,
+        margin=margin,
+        law=law,
+        floor=floor,
+        cause=_cause(law, floor, points),
+        sentence="",
     )
     return msgspec.structs.replace(answer, sentence=_sentence(answer))
 
@@ -199,7 +209,7 @@ def _sentence(answer: Answer) -> str:
 
 
 def _reason(answer: Answer) -> str:
-    law, floor = answer.law, answer.floor
+    law = answer.law
     chosen, exponent = law.chosen, law.exponent
     if chosen is None or exponent is None or law.smallest is None or law.largest is None:
         return ""
@@ -208,15 +218,15 @@ def _reason(answer: Answer) -> str:
         past = "then it grows in a straight line"
         if exponent.past_knee is not None and exponent.past_knee_interval is not None:
             past = f"past that the exponent is {share_text(exponent.past_knee)} {interval_text(exponent.past_knee_interval)}"
-        return f"Flat up to {size_text(law.axis, law.knee, law.knee_interval)}: {_cause(floor)}; {past}."
+        return f"Flat up to {size_text(law.axis, law.knee, law.knee_interval)}: {answer.cause}; {past}."
     if chosen.form == "constant":
-        return f"Flat all the way at {seconds_text(values['seconds'])}: {_cause(floor)}."
+        return f"Flat all the way at {seconds_text(values['seconds'])}: {answer.cause}."
     if chosen.form == "affine":
         share = values["fixed_seconds"] / seconds_by_law(chosen, [law.smallest])[0]
         fixed = (
             f"{seconds_text(values['fixed_seconds'])} of each call does not grow, {share_text(share)} of the smallest"
         )
-        return f"{fixed}: {_cause(floor)}."
+        return f"{fixed}: {answer.cause}."
     if chosen.form == "quadratic":
         share = values["square_seconds"] * law.largest**2 / seconds_by_law(chosen, [law.largest])[0]
         like = ", as attention over all pairs of tokens does," if law.axis == "tokens" else ""
@@ -224,10 +234,15 @@ def _reason(answer: Answer) -> str:
     return f"It grows with the power {share_text(exponent.at_end)} {interval_text(exponent.at_end_interval)}."
 
 
-def _cause(floor: Regime | None) -> str:
-    """Why time does not grow, as far as it was seen."""
+def _cause(law: Law, floor: Regime | None, points: Sequence[SweepPoint]) -> str:
+    """Why a part of the time does not grow, as far as it was seen."""
+    if law.chosen is None or law.chosen.form in ("proportional", "power"):
+        return ""
+    same_work = _same_work(law, points)
+    if same_work:
+        return same_work
     if floor is None:
-        return "a floor as launches make one, but host and device times that would show it were not measured"
+        return _host_cause(law.chosen, points)
     if floor.bound == "launch":
         return floor.sentence.replace("launch-bound: ", "launch-bound, ")
     if floor.waiting_share is not None:
@@ -236,3 +251,34 @@ def _cause(floor: Regime | None) -> str:
             f"not launch-bound, the device is busy {busy} of the time, so its kernels take as long for few as for more"
         )
     return "not launch-bound, the host has handed all work over early"
+
+
+def _same_work(law: Law, points: Sequence[SweepPoint]) -> str:
+    """Where the flat part computes the same whatever its size, nothing else needs to be explained."""
+    last = {"hinge": law.knee, "constant": law.largest}.get(law.chosen.form if law.chosen else "")
+    flat = sorted((point for point in points if last and point.size <= last), key=lambda point: point.size)
+    if len(flat) < 2 or not flat[0].flops or not flat[-1].flops or flat[-1].flops > _SAME_WORK * flat[0].flops:
+        return ""
+    return (
+        f"the work itself does not grow there, {number_text(flat[0].flops * 1e-9)} GFLOP at "
+        f"{size_text(law.axis, flat[0].size)} as at {size_text(law.axis, flat[-1].size)}, because smaller inputs are padded"
+    )
+
+
+def _host_cause(chosen: LawFit, points: Sequence[SweepPoint]) -> str:
+    """Where host and device are one: weights that are read for every call, and operators that begin one after the other."""
+    values = chosen.parameters
+    fixed = next((values[name] for name in ("floor_seconds", "seconds", "fixed_seconds") if name in values), None)
+    smallest = min(points, key=lambda point: point.size)
+    if fixed is None or smallest.weight_seconds is None or not smallest.num_kernels:
+        return "a floor as launches make one, but host and device times that would show it were not measured"
+    reading = (
+        f"reading the weights once takes {seconds_text(smallest.weight_seconds)} of it at the bandwidth of this machine"
+    )
+    rest = fixed - smallest.weight_seconds
+    if rest <= 0.2 * fixed:
+        return reading
+    return (
+        f"{reading}, the rest is {smallest.num_kernels} operators that begin one after the other, "
+        f"{seconds_text(rest / smallest.num_kernels)} each, and products too small to use all of the machine"
+    )

@@ -57,6 +57,12 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Until the host has handed over all work, without waiting for the device."""
     device_seconds: float | None = None
     """In which the device was busy: the sum of its kernels, not the time between the first and the last."""
+    weight_seconds: float | None = None
+    """To read all weights once at the bandwidth of the machine: what a call takes however little it is given."""
+    num_kernels: int | None = None
+    """Operators that are started one after the other."""
+    flops: float | None = None
+    """What is computed."""
 
 
 class LawFit(msgspec.Struct, frozen=True, kw_only=True):

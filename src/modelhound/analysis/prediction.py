@@ -1,11 +1,12 @@
 """How long will a model take that was never run, after a few others were timed on the same device?
 
-In:  anchors: models with their FLOPs, activation bytes and measured time, all in one setting of one device
+In:  anchors: models with their FLOPs, activation bytes and measured time on one device, in one setting or in several
 Out: a Predictor, which gives a time with an interval for any other model; its error on models it has not seen
 Nothing here counts a FLOP or knows what a model is.
 
     sum       seconds = fixed + FLOPs / rate + bytes / bandwidth
     kernels   seconds = kernels x launch + FLOPs / rate + bytes / bandwidth      where the number of kernels is known
+    roofline  seconds = kernels x launch + a x compute + b x memory              what operators would take at either ceiling
     power     seconds = unit x FLOPs^f x bytes^b                                 f and b are held near a half
 
 None has a negative part, and all are fitted in relative error. The one is taken whose predictions for each anchor from all
@@ -34,13 +35,16 @@ __all__ = [
     "predict_seconds",
 ]
 
-Kind = Literal["sum", "kernels", "power"]
+Kind = Literal["sum", "kernels", "roofline", "power"]
 
 LEAST_ANCHORS = 5
 PRIOR_SCATTER = 0.2
 PRIOR_ANCHORS = 2
 EXPONENT_SCATTER = 0.25  # of the exponents of the power form, around a half
 
+Costs = tuple[float, float, int | None, float | None, float | None]
+
+_NO_TIME = 1e-12  # a model without an operator of a kind
 _LOOSE = 3.0  # an undetermined coefficient may be wrong by e^3
 
 
@@ -48,10 +52,20 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     """One model that was timed."""
 
     model: str
+    setting: str = ""
+    """Its shape of input, where models are timed in several."""
     flops: float
     activation_bytes: float
     seconds: float
     num_kernels: int | None = None
+    compute_seconds: float | None = None
+    """Of its operators that are bound by computing, at the ceiling."""
+    memory_seconds: float | None = None
+    """Of those that are bound by memory."""
+
+    @property
+    def costs(self) -> "Costs":
+        return self.flops, self.activation_bytes, self.num_kernels, self.compute_seconds, self.memory_seconds
 
 
 class Predictor(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,14 +90,14 @@ class PredictedTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PredictionError(msgspec.Struct, frozen=True, kw_only=True):
-    """How far each anchor's time lies off when predicted from all the others."""
+    """How far each model's time lies off when predicted from all the others."""
 
     median_error: float
     """Of |predicted / measured - 1|."""
     errors: dict[str, float]
-    """Model -> predicted / measured - 1."""
+    """Model -> predicted / measured - 1, the median over its settings."""
     within: float
-    """The share of models whose measured time lies in its interval."""
+    """The share of measured times that lie in their intervals."""
     confidence: float
     sentence: str
 
@@ -100,17 +114,23 @@ def predict_seconds(
     flops: float,
     activation_bytes: float,
     num_kernels: int | None = None,
+    compute_seconds: float | None = None,
+    memory_seconds: float | None = None,
     confidence: float = 0.9,
 ) -> PredictedTime:
     """The time of one model, and between what it lies."""
-    if predictor.kind == "kernels" and num_kernels is None:
+    if predictor.kind == "roofline" and (compute_seconds is None or memory_seconds is None):
+        raise RequestError(
+            "cannot predict without compute_seconds and memory_seconds: expected them, for the anchors had them"
+        )
+    if predictor.kind in ("kernels", "roofline") and num_kernels is None:
         raise RequestError("cannot predict without num_kernels: expected it, for the anchors had it, count the kernels")
     if not 0 < confidence < 1:
         raise RequestError(
             f"cannot predict with confidence {confidence!r}: expected a number between 0 and 1, take 0.9"
         )
     _check_costs("a model", flops, activation_bytes, num_kernels)
-    terms = _terms(predictor.kind, [(flops, activation_bytes, num_kernels)])
+    terms = _terms(predictor.kind, [(flops, activation_bytes, num_kernels, compute_seconds, memory_seconds)])
     log_seconds, row = _evaluate(predictor.kind, terms, np.array(predictor.log_coefficients))
     spread = float(row[0] @ np.array(predictor.covariance) @ row[0])
     reach = float(stats.t.ppf((1 + confidence) / 2, predictor.freedom)) * predictor.scatter * math.sqrt(1 + spread)
@@ -121,42 +141,48 @@ def predict_seconds(
 
 
 def leave_one_model_out(anchors: Sequence[Anchor], *, confidence: float = 0.9) -> PredictionError:
-    """Predict each anchor from all the others, choice of the form included."""
+    """Predict each model, in all its settings, from all the others, choice of the form included."""
     _check(anchors)
-    ratios, num_within = {}, 0
-    for left_out in range(len(anchors)):
-        anchor = anchors[left_out]
-        predictor = _fit([*anchors[:left_out], *anchors[left_out + 1 :]])
-        guess = predict_seconds(
-            predictor,
-            flops=anchor.flops,
-            activation_bytes=anchor.activation_bytes,
-            num_kernels=anchor.num_kernels,
-            confidence=confidence,
-        )
-        ratios[anchor.model] = guess.seconds / anchor.seconds
-        num_within += guess.interval[0] <= anchor.seconds <= guess.interval[1]
-    errors = {model: ratio - 1 for model, ratio in ratios.items()}
-    median = float(np.median(np.abs(list(errors.values()))))
-    worst = max(ratios, key=lambda model: abs(math.log(ratios[model])))
+    models = list(dict.fromkeys(anchor.model for anchor in anchors))
+    logs: dict[str, list[float]] = {model: [] for model in models}
+    num_within = 0
+    for model in models:
+        predictor = _fit([anchor for anchor in anchors if anchor.model != model])
+        for anchor in (anchor for anchor in anchors if anchor.model == model):
+            guess = predict_seconds(
+                predictor,
+                flops=anchor.flops,
+                activation_bytes=anchor.activation_bytes,
+                num_kernels=anchor.num_kernels,
+                compute_seconds=anchor.compute_seconds,
+                memory_seconds=anchor.memory_seconds,
+                confidence=confidence,
+            )
+            logs[model].append(math.log(guess.seconds / anchor.seconds))
+            num_within += guess.interval[0] <= anchor.seconds <= guess.interval[1]
+    errors = {model: math.exp(float(np.median(ratios))) - 1 for model, ratios in logs.items()}
+    every = [ratio for ratios in logs.values() for ratio in ratios]
+    median = float(np.median([abs(math.expm1(ratio)) for ratio in every]))
+    worst = max(errors, key=lambda model: abs(math.log1p(errors[model])))
     return PredictionError(
         median_error=median,
         errors=errors,
         within=num_within / len(anchors),
         confidence=confidence,
         sentence=(
-            f"predicted from the other {len(anchors) - 1}, a model's time is off by {median:.0%} in the median; "
+            f"predicted from the other {len(models) - 1}, a model's time is off by {median:.0%} in the median; "
             f"farthest off is {worst} by {errors[worst]:+.0%}"
         ),
     )
 
 
 def _check(anchors: Sequence[Anchor]) -> None:
-    if len({anchor.model for anchor in anchors}) < len(anchors):
-        raise RequestError("cannot learn from anchors that share a name: expected each model once, in one setting")
-    if len(anchors) < LEAST_ANCHORS:
+    if len({(anchor.model, anchor.setting) for anchor in anchors}) < len(anchors):
+        raise RequestError("cannot learn from anchors that share a name: expected each model once in each setting")
+    num_models = len({anchor.model for anchor in anchors})
+    if num_models < LEAST_ANCHORS:
         raise RequestError(
-            f"cannot predict from {len(anchors)} anchors: expected {LEAST_ANCHORS} or more models with a time, measure more"
+            f"cannot predict from {num_models} anchors: expected {LEAST_ANCHORS} or more models with a time, measure more"
         )
     for anchor in anchors:
         _check_costs(anchor.model, anchor.flops, anchor.activation_bytes, anchor.num_kernels)
@@ -175,17 +201,22 @@ def _check_costs(model: str, flops: float, activation_bytes: float, num_kernels:
 
 
 def _fit(anchors: Sequence[Anchor]) -> Predictor:
-    costs = [(anchor.flops, anchor.activation_bytes, anchor.num_kernels) for anchor in anchors]
+    costs = [anchor.costs for anchor in anchors]
     kinds: tuple[Kind, ...] = ("sum", "power")
     if all(anchor.num_kernels is not None for anchor in anchors):
         kinds = ("sum", "kernels", "power")
+        if all(anchor.compute_seconds is not None and anchor.memory_seconds is not None for anchor in anchors):
+            kinds = ("sum", "kernels", "roofline", "power")
     log_seconds = np.log([anchor.seconds for anchor in anchors])
-    kind = min(kinds, key=lambda kind: _left_out_loss(kind, _terms(kind, costs), log_seconds))
+    models = list(dict.fromkeys(anchor.model for anchor in anchors))
+    others = np.array([[float(anchor.model != model) for anchor in anchors] for model in models])
+    kind = min(kinds, key=lambda kind: _left_out_loss(kind, _terms(kind, costs), log_seconds, others))
     terms = _terms(kind, costs)
     coefficients = _solve(kind, terms, log_seconds, np.ones(len(anchors)))
     fitted, rows = _evaluate(kind, terms, coefficients)
-    freedom = len(anchors) + PRIOR_ANCHORS - len(coefficients)
-    squares = float(((log_seconds - fitted) ** 2).sum()) + PRIOR_ANCHORS * PRIOR_SCATTER**2
+    # Settings of one model lie off together: what counts is the number of models.
+    freedom = len(models) + PRIOR_ANCHORS - len(coefficients)
+    squares = len(models) * float(((log_seconds - fitted) ** 2).mean()) + PRIOR_ANCHORS * PRIOR_SCATTER**2
     scatter = math.sqrt(squares / freedom)
     covariance = np.linalg.inv(rows.T @ rows + np.diag(_prior_weights(kind, len(coefficients))))
     return Predictor(
@@ -194,25 +225,31 @@ def _fit(anchors: Sequence[Anchor]) -> Predictor:
         covariance=tuple(tuple(float(value) for value in row) for row in covariance),
         scatter=scatter,
         freedom=float(freedom),
-        num_anchors=len(anchors),
+        num_anchors=len(models),
     )
 
 
-def _terms(kind: Kind, costs: Sequence[tuple[float, float, int | None]]) -> Floats:
+def _terms(kind: Kind, costs: "Sequence[Costs]") -> Floats:
     """What is multiplied by the coefficients, [n, 3]; of the power form the logarithms, which are added."""
     flops, moved, kernels = (np.array([cost[at] or 1.0 for cost in costs], dtype=np.float64) for at in range(3))
+    if kind == "roofline":
+        computing, moving = (np.array([cost[at] or _NO_TIME for cost in costs], dtype=np.float64) for at in (3, 4))
+        return np.stack([kernels, computing, moving], axis=1)
     ones = np.ones(len(costs))
     if kind == "power":
         return np.stack([ones, np.log(flops), np.log(moved)], axis=1)
     return np.stack([kernels if kind == "kernels" else ones, flops, moved], axis=1)
 
 
-def _left_out_loss(kind: Kind, terms: Floats, log_seconds: Floats) -> float:
-    """Mean squared log error over anchors, each predicted from the others."""
-    num_anchors = len(log_seconds)
-    coefficients = _solve(kind, terms, log_seconds, 1 - np.eye(num_anchors))
-    predicted = [_evaluate(kind, terms[[at]], coefficients[at])[0][0] for at in range(num_anchors)]
-    return float(((log_seconds - predicted) ** 2).mean())
+def _left_out_loss(kind: Kind, terms: Floats, log_seconds: Floats, others: Floats) -> float:
+    """Mean squared log error over anchors, those of each model predicted from the `others` [models, n], which are 1 and 0."""
+    coefficients = _solve(kind, terms, log_seconds, others)
+    squares = 0.0
+    for at, kept in enumerate(others):
+        left_out = kept == 0
+        predicted = _evaluate(kind, terms[left_out], coefficients[at])[0]
+        squares += float(((log_seconds[left_out] - predicted) ** 2).sum())
+    return squares / len(log_seconds)
 
 
 def _solve(kind: Kind, terms: Floats, log_seconds: Floats, weights: Floats) -> Floats:

@@ -8,7 +8,7 @@ A rung's scores are leave-one-out scores on fewer items than there will be in th
 from more items, which resampling cannot show. Deviations are therefore widened, by a factor that benchmarks/engine.py checks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 
 from modelhound.analysis.ranking import resample_means
 
-__all__ = ["Verdict", "judge_rung", "rung_sizes", "worthwhile_rungs"]
+__all__ = ["CLOSE", "Verdict", "close_race", "judge_rung", "rung_sizes", "worthwhile_rungs"]
 
+CLOSE = 0.003
+"""Two models whose mean scores differ by less may owe their order to half-precision arithmetic."""
+
+_MOST_CLOSE = 3
 _WIDENING = 1.5
 _LEAST_ITEMS = 100
 _LEAST_PER_GROUP = 5  # with fewer of a class, leave-one-out says little
@@ -58,6 +62,21 @@ def worthwhile_rungs(sizes: Sequence[int], *, forward_seconds_per_item: float, j
         if forward_seconds_per_item * (kept[0] - size) / 2 > judge_seconds:
             kept.insert(0, size)
     return tuple(kept)
+
+
+def close_race(item_scores: Mapping[str, Floats]) -> tuple[str, ...]:
+    """The best models, if rounding may decide between them: some come `CLOSE` behind the first, and are told from it.
+
+    Models that the items cannot tell apart share a rank, which a little rounding does not change.
+    """
+    ordered = sorted(item_scores, key=lambda model: -float(item_scores[model].mean()))[:_MOST_CLOSE]
+    close = []
+    for model in ordered[1:]:
+        gaps = item_scores[ordered[0]] - item_scores[model]
+        mean, error = float(gaps.mean()), float(gaps.std()) / len(gaps) ** 0.5
+        if 1.96 * error < mean < CLOSE:
+            close.append(model)
+    return (ordered[0], *close) if close else ()
 
 
 def judge_rung(models: Sequence[str], item_scores: Floats, *, top: int, risk: float, seed: int) -> tuple[Verdict, ...]:

@@ -11,6 +11,7 @@ is far from both ceilings stays unexplained, because small kernels that leave mo
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from modelhound.analysis.wording import share_text
 from modelhound.errors import RequestError
 
-__all__ = ["Bound", "Ceilings", "Regime", "find_regime", "waiting_share"]
+__all__ = ["Bound", "Ceilings", "Regime", "find_regime", "least_seconds", "waiting_share"]
 
 Bound = Literal["launch", "memory", "compute", "unknown"]
 
@@ -71,6 +72,24 @@ def find_regime(
     )
 
 
+def least_seconds(
+    operators: Sequence[tuple[float, float, float, int]], ceilings: Ceilings, *, batch: int = 1, width: float = 1.0
+) -> tuple[float, float]:
+    """What operators would take at the ceilings, one after the other: those bound by computing, and those bound by memory.
+
+    An operator is its FLOPs and bytes for each item, its bytes of weights, and how many there are of it; `width` is what a
+    number takes, in units of the width that bytes were counted with.
+    """
+    computing = moving = 0.0
+    for flops, item_bytes, weight_bytes, number in operators:
+        compute = batch * flops / ceilings.flops_per_second
+        memory = (batch * item_bytes + weight_bytes) * width / ceilings.bytes_per_second
+        computing, moving = (
+            (computing + number * compute, moving) if compute >= memory else (computing, moving + number * memory)
+        )
+    return computing, moving
+
+
 def waiting_share(seconds: float, device_seconds: float | None) -> float | None:
     """The share of the time in which the device had nothing to do."""
     return None if device_seconds is None else min(1.0, max(0.0, 1 - device_seconds / seconds))
@@ -101,4 +120,9 @@ def _judge(compute: float | None, memory: float | None, waiting: float | None, h
         reached = f"reaches {share_text(compute)} of the compute ceiling and {share_text(memory)} of the memory ceiling"
         return "unknown", f"cannot be told: {reached}, and without host and device times nobody knows what it waits for"
     bound: Bound = "compute" if compute >= memory else "memory"
+    if max(compute, memory) > 1:  # bytes are counted as if nothing were fused or cached
+        return (
+            bound,
+            f"{bound}-bound: at the {bound} ceiling, which caches let it pass {share_text(max(compute, memory))} times",
+        )
     return bound, f"{bound}-bound: reaches {share_text(max(compute, memory))} of the {bound} ceiling"

@@ -16,8 +16,9 @@ from scipy import special, stats
 
 from modelhound.errors import RequestError
 
-__all__ = ["check_seconds", "log_median_error", "median_interval", "median_of"]
+__all__ = ["check_seconds", "log_median_error", "median_interval", "median_of", "percentile_of"]
 
+_LEAST_BEYOND = 100  # samples beyond a percentile before it is told
 _LEAST_FOR_ORDER = 6  # samples from which two of them can bound the median with 95 %
 
 
@@ -33,6 +34,13 @@ def median_interval(seconds: Sequence[float], *, confidence: float = 0.95) -> tu
     if lower < 1:
         return None
     return float(ordered[lower - 1]), float(ordered[len(ordered) - lower])
+
+
+def percentile_of(seconds: Sequence[float], share: float) -> float | None:
+    """The time that `share` of the samples stay below; None from fewer than 100 / (1 - share) samples, where it is noise."""
+    if len(seconds) * (1 - share) < _LEAST_BEYOND * (1 - 1e-9):
+        return None
+    return float(np.quantile(np.asarray(seconds, dtype=np.float64), share))
 
 
 def log_median_error(

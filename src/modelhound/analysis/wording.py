@@ -8,11 +8,22 @@ Nothing here knows what is claimed with them.
 from collections.abc import Sequence
 from typing import Literal
 
-__all__ = ["Axis", "each_text", "interval_text", "list_text", "number_text", "seconds_text", "share_text", "size_text"]
+__all__ = [
+    "Axis",
+    "bytes_text",
+    "each_text",
+    "interval_text",
+    "list_text",
+    "number_text",
+    "seconds_text",
+    "share_text",
+    "size_text",
+]
 
 Axis = Literal["batch", "pixels", "tokens", "size"]
 
 _EACH = {"batch": "item", "pixels": "pixel", "tokens": "token", "size": "unit"}
+_BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -28,6 +39,12 @@ def number_text(value: float) -> str:
         return f"{value:.3g}"
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if rounded == int(rounded) else f"{rounded:,}"
+
+
+def bytes_text(num_bytes: float) -> str:
+    """Three digits in the unit that suits: 4.12 GB."""
+    scale, unit = next(((scale, unit) for scale, unit in _BYTE_UNITS if num_bytes >= 0.9995 * scale), (1.0, "B"))
+    return f"{number_text(num_bytes / scale)} {unit}"
 
 
 def share_text(value: float) -> str:

@@ -5,7 +5,33 @@ One file per command, which adds itself to the App of `app`; `console` holds wha
 are called, so that --help answers at once.
 """
 
-from modelhound.cli import doctor, models, prepare, runs, search  # each adds its command, in alphabetical order
+from modelhound.cli import (  # as --help has them
+    breakeven,
+    doctor,
+    latency,
+    loader,
+    models,
+    prepare,
+    profile,
+    report,
+    runs,
+    search,
+    train,
+)
 from modelhound.cli.app import app, run
 
-__all__ = ["app", "doctor", "models", "prepare", "run", "runs", "search"]
+__all__ = [
+    "app",
+    "breakeven",
+    "doctor",
+    "latency",
+    "loader",
+    "models",
+    "prepare",
+    "profile",
+    "report",
+    "run",
+    "runs",
+    "search",
+    "train",
+]

@@ -56,7 +56,7 @@ def format_score(metric: str, scorer: str, value: float | None) -> str:
     return format_metric(metric, value) if scorer in ACCURACY_SCORERS else f"{value:.3f}"
 
 
-def format_count(count: int) -> str:
+def format_count(count: float) -> str:
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size:
             return f"{count / size:.1f}\N{NO-BREAK SPACE}{unit}"

@@ -22,8 +22,9 @@ from modelhound.settings import SearchSettings
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.tree import Tree
 
-    from modelhound.records import Ranking
+    from modelhound.records import PlanNode, Ranking, SearchForeseen
     from modelhound.verbs.search import SearchResult
 
 
@@ -35,6 +36,8 @@ def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Js
 
     if Path(settings.data).is_dir() and settings.data in EMBEDDED:
         say(f"{settings.data} is the embedded data set; for the folder of that name, say ./{settings.data}")
+    if settings.explain:
+        return _explain(settings, json)
     with bars() as watch:
         result = run_search(settings, watch=watch)
     if json:
@@ -42,6 +45,66 @@ def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Js
     else:
         _show_search(result)
     return DONE if result.ranking.models else FAILED
+
+
+def _explain(settings: SearchSettings, json: bool) -> int:
+    from modelhound.records import to_plain
+    from modelhound.verbs.search import explain_search
+
+    with bars() as watch:
+        foreseen = explain_search(settings, watch=watch)
+    if json:
+        print_json(to_plain(foreseen))
+    else:
+        _show_foreseen(foreseen)
+    return DONE
+
+
+def _show_foreseen(foreseen: "SearchForeseen") -> None:
+    from rich.markup import escape
+    from rich.tree import Tree
+
+    console = open_console()
+    for top in foreseen.plan.trees:
+        tree = Tree(
+            f"[bold]{escape(top.label)}[/bold], {format_count(top.output_bytes)}B decoded once", guide_style="dim"
+        )
+        for child in top.children:
+            _add_branch(tree, child)
+        console.print(tree)
+    for failure in foreseen.failures:
+        console.print(f"Cannot be used: {failure.model}: {failure.error}", style="red", markup=False, highlight=False)
+    shared = 1 - foreseen.flops_run / foreseen.flops if foreseen.flops else 0.0
+    sentences = [
+        f"{foreseen.num_models} models over {foreseen.num_items} items: {format_count(foreseen.flops_run)}FLOP, "
+        f"{shared:.0%} less than one by one; {format_count(foreseen.weight_bytes_read)}B of weights to the device instead of "
+        f"{format_count(foreseen.weight_bytes)}B; {format_count(foreseen.peak_bytes)}B of memory at most.",
+    ]
+    if foreseen.num_remembered:
+        sentences.append(f"{foreseen.num_remembered} more are remembered and only have to be scored.")
+    if len(foreseen.rungs) > 1:
+        after = ", ".join(map(str, foreseen.rungs[:-1]))
+        sentences.append(
+            f"After {after} items, models that have lost are dropped: between {foreseen.least_seconds:.1f} and "
+            f"{foreseen.seconds:.1f} s in all."
+        )
+    else:
+        sentences.append(f"About {foreseen.seconds:.1f} s in all.")
+    busy = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in foreseen.phases.items() if seconds >= 0.05)
+    sentences.append(f"Busy, some of it at the same time: {busy}.")
+    for sentence in sentences:
+        console.print(sentence, markup=False, highlight=False)
+
+
+def _add_branch(tree: "Tree", node: "PlanNode") -> None:
+    from rich.markup import escape
+
+    parts = [node.label, f"{format_count(node.flops)}FLOP", f"{node.seconds:.2f} s"]
+    if node.num_models > len(node.finishes):
+        parts.append(f"shared by {node.num_models} models, kept " + ("on disk" if node.keep == "disk" else "in memory"))
+    branch = tree.add(", ".join(parts) + "".join(f"\n[bold]{escape(model)}[/bold]" for model in node.finishes))
+    for child in node.children:
+        _add_branch(branch, child)
 
 
 def _show_search(result: "SearchResult") -> None:

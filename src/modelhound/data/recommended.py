@@ -7,6 +7,7 @@ same size, on the same processors. It is advice about speed: no number of a resu
 """
 
 import math
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -50,6 +51,7 @@ def remember_loader(settings: LoaderSettings) -> None:
     Memo(_MEMO).note(_key(settings.machine, settings.data_kind), msgspec.to_builtins(settings))
 
 
+@lru_cache
 def machine_kind(device: str) -> str:
     """The processors that decide how fast loading and computing are."""
     machine = describe_machine()

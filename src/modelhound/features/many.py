@@ -9,12 +9,13 @@ over several ranges of items, which is what a race does. What an earlier session
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 import torch
 
 from modelhound.data import Dataset
+from modelhound.features.calibrating import Rates, time_decoding, time_parts
 from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_plan
 from modelhound.features.plain import suitable_batch
 from modelhound.features.remembered import Known, Recalled, Remembered
@@ -42,6 +43,7 @@ _SPILL_BYTES_PER_SECOND = 5e8
 _DECODE_SECONDS = 1e-2
 _SCORE_SECONDS = {"cpu": 0.2, "cuda": 0.1}
 _LAUNCH_SECONDS = 1e-3
+_MOST_READERS = 4
 
 
 class Session:
@@ -69,6 +71,8 @@ class Session:
         self._supply = Supply(dataset, device=device, dtype=dtype, threads=threads, lanes=self.lanes, watch=watch)
         self._shelf = Shelf(device)
         self._remembered = Remembered(dataset, settings, seed=seed, device=device, dtype=dtype) if remember else None
+        self._threads = threads
+        self._rates: Rates | None = None
         self._stamps: dict[str, str] = {}
         self.specimens: dict[str, Specimen] = {}
         self.known: dict[str, Known] = {}
@@ -108,30 +112,24 @@ class Session:
             self._recognise(models)
         unknown = [model for model in models if str(model) not in self.known]
         firsts, others = self._split_by_mould(unknown)
-        readers = ThreadPoolExecutor(count_cores(), thread_name_prefix="read weights")
-        try:
-            hashing = {model: readers.submit(self._hash, model) for model in (*firsts, *others)}
+        with _Reading(self._settings, self.lanes) as reading:
+            for model in (*firsts, *others):
+                reading.begin(model)
             for done, model in enumerate((*firsts, *others)):
                 self._watch(Progress(task="reading models", done=done, total=len(unknown), detail=str(model)))
                 meter = Meter(self._device, keep_peak=True)
                 try:
                     with meter.phase("read weights", on_host=True), self.lanes.span("models", "wait for weights"):
-                        # the first of a kind is built while its tensors are still being hashed
-                        weights = self._read(model) if done < len(firsts) else hashing[model].result()[0]
+                        weights = reading.weights(model)
                     with meter.phase("build model", on_host=True), self.lanes.span("models", "build", str(model)):
-                        self.specimens[str(model)] = self._workshop.take_apart(
-                            model,
-                            weights,
-                            lambda model=model: hashing[model].result()[1],  # type: ignore[misc]
-                        )
+                        hashed = functools.partial(reading.digests, model)
+                        self.specimens[str(model)] = self._workshop.take_apart(model, weights, hashed)
                 except Exception as error:  # whatever a stranger's model raises, the others go on
                     failed(str(model), meter.current_phase, error)
+                reading.end(model)
                 self.seconds[str(model)] = {each.phase: each.total for each in meter.samples}
-                del hashing[model]
                 if done == len(firsts) - 1:
                     forms_known()
-        finally:
-            readers.shutdown(wait=True, cancel_futures=True)
         self._watch(Progress(task="reading models", done=len(unknown), total=len(unknown)))
 
     def expect_all(self, order: Sequence[int]) -> None:
@@ -142,10 +140,39 @@ class Session:
             self._memory_bytes -= num_bytes
             self._supply.expect_all(order, forms)
 
-    def plan(self, models: Sequence[str], items: range) -> Plan:
+    def calibrate(self) -> None:
+        """Measure how fast the parts of all models run and how fast items are decoded; plans made later rest on it."""
+        blueprints = {id(each.blueprint): each.blueprint for each in self.specimens.values()}
+        measured = {}
+        for done, (key, blueprint) in enumerate(blueprints.items()):
+            self._watch(Progress(task="measuring speed", done=done, total=len(blueprints) + 1))
+            measured[key] = time_parts(blueprint, device=self._device, dtype=self._dtype, batch=self._batch)
+        self._rates = Rates(
+            part_seconds={
+                fingerprint: seconds
+                for specimen in self.specimens.values()
+                for fingerprint, seconds in zip(specimen.fingerprints, measured[id(specimen.blueprint)], strict=True)
+            },
+            decode_seconds=time_decoding(
+                self._dataset,
+                list(forms_of(list(self.specimens.values())).values()),
+                device=self._device,
+                threads=self._threads,
+            ),
+        )
+        self._watch(Progress(task="measuring speed", done=len(blueprints) + 1, total=len(blueprints) + 1))
+
+    def plan(self, models: Sequence[str], items: range, *, score_seconds: float | None = None) -> Plan:
         """How these models would be run over these item numbers."""
-        chains = [chain_of(self.specimens[model], num_bytes_per_value=self._dtype.itemsize) for model in models]
-        return make_plan(chains, num_items=len(items), costs=self._costs(models), first_item=items.start)
+        seconds = self._rates.part_seconds if self._rates else None
+        chains = [
+            chain_of(self.specimens[model], num_bytes_per_value=self._dtype.itemsize, seconds=seconds)
+            for model in models
+        ]
+        costs = self._costs(models)
+        if score_seconds is not None:
+            costs = dataclasses.replace(costs, score_seconds=score_seconds)
+        return make_plan(chains, num_items=len(items), costs=costs, first_item=items.start)
 
     def run(
         self,
@@ -223,18 +250,6 @@ class Session:
                 firsts[mould] = model
         return list(firsts.values()), others
 
-    def _read(self, model: ModelRef) -> Weights | None:
-        return None if self._settings.weights == "random" else source_of(model).read_weights(model.name)
-
-    def _hash(self, model: ModelRef) -> tuple[Weights | None, Mapping[str, str]]:
-        """Its tensors and their digests, several models at a time; reading them brings them into memory."""
-        with self.lanes.span("reading", "read weights", str(model)):
-            weights = self._read(model)
-            if weights is None:
-                return None, {}
-            digests = hash_files(getattr(weights, "paths", ()))
-            return weights, digests or {name: hash_tensor(tensor) for name, tensor in weights.items()}
-
     def _recall(self, model: str, positions: Sequence[int]) -> Recalled | None:
         if self._remembered is None:
             return None
@@ -286,13 +301,62 @@ class Session:
             flops_per_second=_FLOPS_PER_SECOND[kind],
             weight_bytes_per_second=_WEIGHT_BYTES_PER_SECOND,
             spill_bytes_per_second=_SPILL_BYTES_PER_SECOND,
-            decode_seconds_per_item=_DECODE_SECONDS / count_cores(),
+            decode_seconds_per_item=self._rates.decode_seconds if self._rates else _DECODE_SECONDS / count_cores(),
             score_seconds=_SCORE_SECONDS[kind],
             launch_seconds=_LAUNCH_SECONDS,
             batch_items=self._batch or max(batches),
             memory_bytes=self._memory_bytes,
             one_pool=kind == "cpu",
         )
+
+
+class _Reading:
+    """Reads and hashes the weights of several models at a time.
+
+    Few threads read, since opening a file of many tensors is mostly Python's work; many hash, which is not.
+    """
+
+    def __init__(self, settings: ModelSettings, lanes: Lanes) -> None:
+        self._settings, self._lanes = settings, lanes
+        self._readers = ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="read weights")
+        self._hashers = ThreadPoolExecutor(count_cores(), thread_name_prefix="hash weights")
+        self._reading: dict[ModelRef, Future[Weights | None]] = {}
+        self._hashing: dict[ModelRef, Future[Mapping[str, str]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._readers.shutdown(wait=True, cancel_futures=True)
+        self._hashers.shutdown(wait=True, cancel_futures=True)
+
+    def begin(self, model: ModelRef) -> None:
+        """In the order in which they will be asked for."""
+        self._reading[model] = self._readers.submit(self._read, model)
+        self._hashing[model] = self._hashers.submit(self._hash, model)
+
+    def weights(self, model: ModelRef) -> Weights | None:
+        """Its tensors; None where they are to be random."""
+        return self._reading[model].result()
+
+    def digests(self, model: ModelRef) -> Mapping[str, str]:
+        """Of its tensors by name."""
+        return self._hashing[model].result()
+
+    def end(self, model: ModelRef) -> None:
+        """Nobody will ask for this one again."""
+        del self._reading[model], self._hashing[model]
+
+    def _read(self, model: ModelRef) -> Weights | None:
+        return None if self._settings.weights == "random" else source_of(model).read_weights(model.name)
+
+    def _hash(self, model: ModelRef) -> Mapping[str, str]:
+        weights = self._reading[model].result()
+        if weights is None:
+            return {}
+        with self._lanes.span("reading", "read weights", str(model)):
+            digests = hash_files(getattr(weights, "paths", ()))
+            return digests or {name: hash_tensor(tensor) for name, tensor in weights.items()}
 
 
 def usable_memory(device: str) -> int:

@@ -26,7 +26,7 @@ from modelhound.models.parts import PROBE_TOKENS, Anatomy, all_tensors, dissect
 from modelhound.models.tensor_hashes import hash_tensor
 from modelhound.settings import ModelSettings
 
-__all__ = ["Blueprint", "Specimen", "Workshop"]
+__all__ = ["Blueprint", "Specimen", "Workshop", "make_probe"]
 
 _PROBE_ITEMS = 2
 _WORTH_COMPILING = 50_000  # items: EfficientNet-B0 on an H200 gains from there on
@@ -123,11 +123,9 @@ class Workshop:
         tensors = {name: tensor.detach() for name, tensor in all_tensors(network.module)}
         saved = network.module.state_dict(keep_vars=True)
         layout = self._choose_layout(network)
-        if self.device == "cpu":
-            network.module.to(memory_format=layout)  # type: ignore[call-overload]
-        # On the host: where to cut does not depend on the device, whose library would compile kernels for these few items.
-        anatomy = dissect(network, self._probe(network.preprocessing))
         network.module.to(self.device, self.dtype).to(memory_format=layout)  # type: ignore[call-overload]
+        probe = make_probe(network.preprocessing, _PROBE_ITEMS, device=self.device, dtype=self.dtype, layout=layout)
+        anatomy = dissect(network, probe)
         blueprint = self._by_architecture.setdefault(
             f"{anatomy.architecture} {network.preprocessing}",
             Blueprint(
@@ -144,15 +142,6 @@ class Workshop:
             self._by_mould.setdefault(mould, blueprint)
         return blueprint, tensors
 
-    def _probe(self, form: InputForm) -> Any:
-        """A small batch of made-up items."""
-        if isinstance(form, Tokenising):
-            tokens, _ = tokenise([(_PROBE_TEXT,)] * _PROBE_ITEMS, form)
-            return {name: tensor[:, :PROBE_TOKENS] for name, tensor in tokens.items()}
-        generator = torch.Generator().manual_seed(0)
-        images = torch.randn(_PROBE_ITEMS, 3, *form.input_size, generator=generator)
-        return images.to(memory_format=torch.channels_last)
-
     def _choose_layout(self, network: Network) -> torch.memory_format:
         """The order in memory that suits convolutions best.
 
@@ -165,6 +154,16 @@ class Workshop:
         if self.device != "cpu" and is_depthwise and self._num_items < _WORTH_COMPILING:
             return torch.contiguous_format
         return torch.channels_last
+
+
+def make_probe(form: InputForm, num_items: int, *, device: str, dtype: torch.dtype, layout: torch.memory_format) -> Any:
+    """A batch of made-up items."""
+    if isinstance(form, Tokenising):
+        tokens, _ = tokenise([(_PROBE_TEXT,)] * num_items, form)
+        return {name: tensor[:, :PROBE_TOKENS].to(device) for name, tensor in tokens.items()}
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(num_items, 3, *form.input_size, generator=generator)
+    return images.to(device, dtype, memory_format=layout)
 
 
 def _of_same_tensors(

@@ -1,10 +1,15 @@
 """Run a function somewhere else.
 
     fresh      in a new interpreter, once
+    ranks      on N ranks at once, under torchrun
+    slurm      as a SLURM job, once on every node
+    worker     one call after the other in a process that stays warm until a call fails
 
 Nothing here knows what the function does.
 """
 
 from modelhound.launch.fresh import Outcome, run_in_fresh_process
+from modelhound.launch.ranks import Cluster, run_on_ranks
+from modelhound.launch.worker import Worker
 
-__all__ = ["Outcome", "run_in_fresh_process"]
+__all__ = ["Cluster", "Outcome", "Worker", "run_in_fresh_process", "run_on_ranks"]

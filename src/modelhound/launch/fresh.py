@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Outcome", "run_in_fresh_process"]
+__all__ = ["Outcome", "name_ending", "run_in_fresh_process"]
 
 _TAIL_CHARACTERS = 2000
 
@@ -26,7 +26,7 @@ class Outcome:
     """How a function ended in its own process."""
 
     value: Any
-    """What it returned; None unless `ok`."""
+    """What it returned; of a worker's call that raised, the message; else None."""
     ok: bool
     ending: str
     """returned, timed out, exit code N, or the name of the signal that killed it, such as SIGILL."""
@@ -59,10 +59,11 @@ def run_in_fresh_process(
         words = done.stderr[-_TAIL_CHARACTERS:]
         if done.returncode == 0:
             return Outcome(value=json.loads(answer.read_text()), ok=True, ending="returned", last_words=words)
-        return Outcome(value=None, ok=False, ending=_name_ending(done.returncode), last_words=words)
+        return Outcome(value=None, ok=False, ending=name_ending(done.returncode), last_words=words)
 
 
-def _name_ending(return_code: int) -> str:
+def name_ending(return_code: int) -> str:
+    """How a process ended, from its return code."""
     if return_code < 0:
         try:
             return signal.Signals(-return_code).name

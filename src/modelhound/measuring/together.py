@@ -10,14 +10,17 @@ judged by all scorers.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from modelhound.analysis.racing import judge_rung, rung_sizes, worthwhile_rungs
+from modelhound.analysis.racing import CLOSE, close_race, judge_rung, rung_sizes, worthwhile_rungs
 from modelhound.data import Dataset
 from modelhound.data.choosing import choose_balanced, strata
 from modelhound.errors import RequestError, StoreError
@@ -31,8 +34,9 @@ from modelhound.records import Failure, ModelDropped, PhaseSamples, PlanMade, Pl
 from modelhound.scores import FeatureSet, score
 from modelhound.settings import DEFAULT_TOP, decisive_scorer
 
-__all__ = ["measure_together"]
+__all__ = ["choose_dtype", "decide_rungs", "describe_plan", "measure_together"]
 
+_SCORERS_AT_ONCE = 3  # on a device: scoring is many small steps, between which it would wait
 _WARM_UP_ITEMS, _WARM_UP_FEATURES = 2000, 256
 _JUDGE_SECONDS = {"cpu": 0.02, "cuda": 0.05}  # of one model after a rung: starting parts again, and the decisive scorer
 
@@ -48,7 +52,7 @@ def measure_together(job: Job) -> None:
             settings,
             seed=settings.seed,
             device=job.device,
-            dtype=_choose_dtype(job),
+            dtype=choose_dtype(job),
             batch=settings.batch,
             threads=None if settings.workers is None else max(1, settings.workers),
             memory_bytes=settings.memory_bytes(),
@@ -75,23 +79,61 @@ def measure_together(job: Job) -> None:
                 race.order,
                 done=lambda model, rows, keep: aside.do(race.take, model, rows, keep),
                 failed=race.lose,
-                planned=lambda plan: job.tell(_describe_plan(plan)),
+                planned=lambda plan: job.tell(describe_plan(plan)),
             )
             aside.wait()
             race.judge(items.stop)
         if session.trouble is not None:
             job.warn(session.trouble)
     job.tell(lanes.timeline())
+    if settings.precision == "auto" and choose_dtype(job) != torch.float32:
+        _settle_in_fp32(job, race.finals)
 
 
-def _choose_dtype(job: Job) -> torch.dtype:
+def _settle_in_fp32(job: Job, finals: Mapping[str, NDArray[np.float64]]) -> None:
+    """Measure the best models once more, where rounding might have decided between them."""
+    close = close_race(finals)
+    if len(close) < 2:
+        return
+    job.warn(f"{', '.join(close)} were within {CLOSE:.1%} in half precision, so that they were measured again in fp32")
+    settings = dataclasses.replace(
+        job.settings, precision="fp32", exhaustive=True, risk=type(job.settings).risk, models=close
+    )
+    models = {model: stamp for model, stamp in job.models.items() if str(model) in close}
+    measure_together(dataclasses.replace(job, models=models, settings=settings))
+
+
+def choose_dtype(job: Job) -> torch.dtype:
+    """Of the networks' arithmetic."""
     names = {"fp32": torch.float32, "bf16": torch.bfloat16}
     if job.settings.precision != "auto":
         return names[job.settings.precision]
     return torch.float32 if job.device == "cpu" else torch.bfloat16
 
 
-def _describe_plan(plan: Plan) -> PlanMade:
+def decide_rungs(job: Job, session: Session, racing: Sequence[str]) -> tuple[int, ...]:
+    """After how many items models may be dropped; the last is all of them."""
+    num_items = len(job.dataset)
+    sizes = _possible_rungs(job, len(racing))
+    if len(sizes) == 1:
+        return sizes
+    forward_seconds = forecast_plan(session.plan(racing, range(num_items))).forward_seconds
+    return worthwhile_rungs(
+        sizes,
+        forward_seconds_per_item=forward_seconds / num_items,
+        judge_seconds=len(racing) * _JUDGE_SECONDS["cpu" if job.device == "cpu" else "cuda"],
+    )
+
+
+def _possible_rungs(job: Job, num_racing: int) -> tuple[int, ...]:
+    dataset = job.dataset
+    if job.settings.exhaustive or num_racing <= 2 * (job.settings.top or DEFAULT_TOP):
+        return (len(dataset),)
+    return rung_sizes(len(dataset), len(np.unique(strata(dataset.targets, dataset.task))))
+
+
+def describe_plan(plan: Plan) -> PlanMade:
+    """The plan as a record."""
     forecast = forecast_plan(plan)
     shared = forecast.flops_run / forecast.flops if forecast.flops else 1.0
     return PlanMade(
@@ -122,33 +164,33 @@ class _Aside:
 
     def __init__(self, device: str, lanes: Lanes) -> None:
         self._device, self._lanes = device, lanes
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="score") if device != "cpu" else None
-        self._stream = torch.cuda.Stream(device) if device != "cpu" else None  # type: ignore[no-untyped-call]
+        self._threads = ThreadPoolExecutor(_SCORERS_AT_ONCE, thread_name_prefix="score") if device != "cpu" else None
         self._waiting: list[Future[None]] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._thread is not None:
-            self._thread.shutdown(wait=True, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
 
     def do(self, work: Callable[[str, Rows], None], model: str, rows: Rows, keep: Callable[[], None]) -> None:
         """Score, then keep."""
-        if self._thread is None:
+        if self._threads is None:
             self._do(work, model, rows, keep)
             return
         made = torch.cuda.Event()  # type: ignore[no-untyped-call]
         made.record(torch.cuda.current_stream(self._device))
-        self._waiting.append(self._thread.submit(self._do_on_stream, work, model, rows, keep, made))
+        self._waiting.append(self._threads.submit(self._do_on_stream, work, model, rows, keep, made))
 
     def warm_up(self, work: Callable[[], None]) -> None:
         """Do this once beforehand: what a device does for the first time takes a second or more."""
-        if self._thread is not None:
-            self._thread.submit(self._warm_up, work)
+        if self._threads is not None:
+            self._threads.submit(self._warm_up, work)
 
     def _warm_up(self, work: Callable[[], None]) -> None:
-        with torch.cuda.stream(self._stream), contextlib.suppress(Exception):
+        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream), contextlib.suppress(Exception):
             work()
 
     def wait(self) -> None:
@@ -171,7 +213,7 @@ class _Aside:
         keep: Callable[[], None],
         made: torch.cuda.Event,
     ) -> None:
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
             made.wait()
             rows.features.record_stream(torch.cuda.current_stream(self._device))
             self._do(work, model, rows, keep)
@@ -186,10 +228,13 @@ class _Race:
         self._decisive = decisive_scorer(job.scorers)
         self._refs = {str(model): model for model in job.models}
         self._session: Session | None = None
+        self._alone = threading.Lock()
         self._seconds: dict[str, dict[str, float]] = {}
         self._features: dict[str, list[torch.Tensor]] = {}
         self._truncated: dict[str, int] = {}
         self._notes: dict[str, tuple[str, ...]] = {}
+        self.finals: dict[str, NDArray[np.float64]] = {}
+        """What the decisive scorer says of each item, of every model that came to the end."""
         self._finished = 0
         self.running: list[str] = []
         self._sizes: tuple[int, ...] = (len(job.dataset),)
@@ -205,12 +250,8 @@ class _Race:
 
     def prepare(self, session: Session) -> None:
         """As soon as it is known what models want: say in which order items are taken, and begin to decode them."""
-        dataset, settings = self._job.dataset, self._job.settings
-        num_racing = len(self._refs) - len(session.known)
-        if not settings.exhaustive and num_racing > 2 * (settings.top or DEFAULT_TOP):
-            groups = strata(dataset.targets, dataset.task)
-            self._sizes = rung_sizes(len(dataset), len(np.unique(groups)))
-        self.order = _order_by_rungs(dataset, self._sizes, settings.seed)
+        self._sizes = _possible_rungs(self._job, len(self._refs) - len(session.known))
+        self.order = _order_by_rungs(self._job.dataset, self._sizes, self._job.settings.seed)
         session.expect_all(self.order)
 
     def start(self, session: Session) -> None:
@@ -219,13 +260,8 @@ class _Race:
         self._seconds = {model: dict(seconds) for model, seconds in session.seconds.items()}
         self.running = [model for model in self._refs if model in session.specimens or model in session.known]
         if len(self._sizes) > 1 and session.specimens:
-            racing, num_items = tuple(session.specimens), len(self._job.dataset)
-            forward_seconds = forecast_plan(session.plan(racing, range(num_items))).forward_seconds
-            self._sizes = worthwhile_rungs(
-                self._sizes,
-                forward_seconds_per_item=forward_seconds / num_items,
-                judge_seconds=len(racing) * _JUDGE_SECONDS["cpu" if self._job.device == "cpu" else "cuda"],
-            )
+            # some of those that the order of items was made for, now that it is known what they would save
+            self._sizes = decide_rungs(self._job, session, tuple(session.specimens))
 
     def rungs(self) -> "list[range]":
         """The item numbers of each rung."""
@@ -233,10 +269,12 @@ class _Race:
         return [range(start, stop) for start, stop in zip(starts, self._sizes, strict=True)]
 
     def lose(self, model: str, phase: str, error: Exception) -> None:
+        """May be called from several threads, as may `take`."""
         if isinstance(error, RequestError | StoreError):
             raise error  # not this model's fault: data that changed or cannot be read, a disk that is full
-        self._job.tell(Failure(model=model, phase=phase, error=explain_error(error)))
-        self._leave(model)
+        with self._alone:
+            self._job.tell(Failure(model=model, phase=phase, error=explain_error(error)))
+            self._leave(model)
 
     def take(self, model: str, rows: Rows) -> None:
         """Features of one rung; those of the last are judged at once."""
@@ -331,6 +369,9 @@ class _Race:
         except Exception as error:  # features that some scorer cannot take
             self.lose(model, meter.current_phase, error)
             return
+        decisive = scores.values[self._decisive].item_scores
+        assert decisive is not None
+        self.finals[model] = np.nan_to_num(decisive.astype(np.float64))
         own = tuple(PhaseSamples(phase=phase, seconds=(spent,)) for phase, spent in self._seconds[model].items())
         record = make_record(
             seen,
@@ -341,8 +382,9 @@ class _Race:
             wall_seconds=sum(self._seconds[model].values()) + meter.wall_seconds,
             peak_memory_bytes=meter.peak_memory_bytes,
         )
-        job.tell(record)
-        self._leave(model)
+        with self._alone:
+            job.tell(record)
+            self._leave(model)
 
     def _num_parameters(self, model: str) -> int:
         assert self._session is not None

@@ -6,7 +6,42 @@ Nothing here knows how a number was measured or where it will be kept. Times are
 that has records of its own, `run` for what all have in common.
 """
 
+from modelhound.records.breakeven import (
+    BreakEvenCount,
+    BreakevenFindings,
+    ExtrapolationStep,
+    FeaturesTimed,
+    RatioRow,
+    SearchTimed,
+    TrainingTimed,
+    WayOfSearching,
+)
+from modelhound.records.latency import CeilingsMeasured, Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed
+from modelhound.records.loader import (
+    Advice,
+    BestPair,
+    FeedMeasured,
+    ItemsPrepared,
+    KindAnswer,
+    LengthPoint,
+    LoaderAnswer,
+    LoadMeasured,
+    PairFailed,
+    PairRegret,
+    PairSeconds,
+    StepMeasured,
+    TopCount,
+    TuneMeasured,
+)
 from modelhound.records.packing import pack_items, to_plain, unpack_items
+from modelhound.records.profile import (
+    BottleneckFound,
+    BottleneckMoves,
+    ConfigurationProfiled,
+    ProfileFindings,
+    SavingMeasured,
+    ScoringTimed,
+)
 from modelhound.records.run import (
     Failure,
     ItemSkipped,
@@ -19,26 +54,112 @@ from modelhound.records.run import (
     silent,
 )
 from modelhound.records.search import ModelDropped, ModelMeasured, RankedModel, Ranking
+from modelhound.records.search_views import HardItem, ItemMap, PlanMade, PlanNode, SearchForeseen, Span, Timeline
+from modelhound.records.train import (
+    Block,
+    BlocksMeasured,
+    EpochDone,
+    ModelTrained,
+    Operator,
+    OperatorsProfiled,
+    RankTrained,
+    TelemetrySample,
+)
 
 __all__ = [
+    "Advice",
     "AnyRecord",
+    "BestPair",
+    "Block",
+    "BlocksMeasured",
+    "BottleneckFound",
+    "BottleneckMoves",
+    "BreakEvenCount",
+    "BreakevenFindings",
+    "CeilingsMeasured",
+    "ConfigurationProfiled",
+    "Cost",
+    "EpochDone",
+    "ExtrapolationStep",
     "Failure",
+    "FeaturesTimed",
+    "FeedMeasured",
+    "HardItem",
+    "ItemMap",
     "ItemSkipped",
+    "ItemsPrepared",
+    "KindAnswer",
+    "LatencyFailed",
+    "LatencyMeasured",
+    "LatencyPoint",
+    "LengthPoint",
+    "LoadMeasured",
+    "LoaderAnswer",
     "Machine",
     "ModelDropped",
     "ModelMeasured",
+    "ModelTrained",
+    "Operator",
+    "OperatorsProfiled",
+    "PairFailed",
+    "PairRegret",
+    "PairSeconds",
     "PhaseSamples",
+    "PlanMade",
+    "PlanNode",
+    "ProfileFindings",
     "Progress",
+    "RankTrained",
     "RankedModel",
     "Ranking",
+    "RatioRow",
     "Record",
     "RunStarted",
+    "SearchForeseen",
+    "SavingMeasured",
+    "ScoringTimed",
+    "SearchTimed",
+    "Span",
+    "StepMeasured",
+    "TelemetrySample",
+    "Timeline",
+    "TopCount",
+    "TrainingTimed",
+    "TuneMeasured",
     "Watch",
+    "WayOfSearching",
+    "WhyFailed",
     "pack_items",
     "silent",
     "to_plain",
     "unpack_items",
 ]
 
-AnyRecord = RunStarted | ItemSkipped | Failure | ModelMeasured | ModelDropped
+AnyRecord = (
+    RunStarted
+    | ItemSkipped
+    | Failure
+    | ModelMeasured
+    | ModelDropped
+    | ConfigurationProfiled
+    | TrainingTimed
+    | FeaturesTimed
+    | SearchTimed
+    | CeilingsMeasured
+    | LatencyMeasured
+    | LatencyFailed
+    | PlanMade
+    | Timeline
+    | ItemMap
+    | StepMeasured
+    | LoadMeasured
+    | FeedMeasured
+    | TuneMeasured
+    | ItemsPrepared
+    | PairFailed
+    | ModelTrained
+    | RankTrained
+    | BlocksMeasured
+    | OperatorsProfiled
+)
 """Every kind of line a record file can hold."""

@@ -6,10 +6,15 @@ Nothing here opens a file, imports torch or looks for a device: settings describ
 `data` and `models` hold what several verbs ask, `checks` how values are put right or refused.
 """
 
+from modelhound.settings.breakeven import ASSUMABLE, BREAKEVEN_MODELS, BreakevenSettings
 from modelhound.settings.checks import parse_bytes, split_list
 from modelhound.settings.data import ROLES, DataSettings
+from modelhound.settings.latency import LATENCY_MODELS, PRECISIONS, LatencySettings, parse_share
+from modelhound.settings.loader import KINDS, TUNABLE, LoaderFile, LoaderSearchSettings, LoaderSettings
 from modelhound.settings.models import DEFAULT_MODELS, PLAIN, ModelSettings
 from modelhound.settings.prepare import PrepareSettings
+from modelhound.settings.profile import PROFILE_MODELS, LastLayers, ProfileSettings
+from modelhound.settings.report import ReportSettings
 from modelhound.settings.scorers import (
     ACCURACY_SCORERS,
     DEFAULT_SCORERS,
@@ -22,25 +27,46 @@ from modelhound.settings.scorers import (
     scorers_for,
 )
 from modelhound.settings.search import DEFAULT_TOP, SearchSettings
+from modelhound.settings.train import DEFAULT_TRAINED_MODELS, MODES, RecipeSettings, TrainSettings
 
 __all__ = [
     "ACCURACY_SCORERS",
+    "ASSUMABLE",
+    "BREAKEVEN_MODELS",
     "DEFAULT_MODELS",
     "DEFAULT_SCORERS",
     "DEFAULT_TOP",
+    "DEFAULT_TRAINED_MODELS",
+    "KINDS",
+    "LATENCY_MODELS",
     "METRICS",
+    "MODES",
     "PLAIN",
+    "PRECISIONS",
+    "PROFILE_MODELS",
     "ROLES",
     "SCORERS",
     "SCORERS_BEYOND_CLASSES",
     "TASKS",
+    "TUNABLE",
+    "BreakevenSettings",
     "DataSettings",
+    "LastLayers",
+    "LatencySettings",
+    "LoaderFile",
+    "LoaderSearchSettings",
+    "LoaderSettings",
     "ModelSettings",
     "PrepareSettings",
+    "ProfileSettings",
+    "RecipeSettings",
+    "ReportSettings",
     "SearchSettings",
     "Task",
+    "TrainSettings",
     "decisive_scorer",
     "parse_bytes",
+    "parse_share",
     "scorers_for",
     "split_list",
 ]

@@ -35,6 +35,9 @@ class SearchSettings(ModelSettings, DataSettings):
     risk: float = 0.01
     """Drop a model only if its chance of being among the --top best is smaller than this."""
 
+    explain: bool = False
+    """Say what would be run, what is shared and how long it would take, and stop there."""
+
     fresh: bool = False
     """Compute every feature anew and remember none; otherwise those of earlier searches are used and new ones kept."""
 
@@ -79,6 +82,11 @@ class SearchSettings(ModelSettings, DataSettings):
         if self.plain and self.memory is not None:
             raise RequestError(
                 "cannot use --memory with --plain: expected no limit, since nothing is planned; leave it out"
+            )
+        if self.plain and (self.explain or self.fresh):
+            given = "explain" if self.explain else "fresh"
+            raise RequestError(
+                f"cannot use --{given} with --plain: expected one of them, plain plans and remembers nothing"
             )
         if (self.plain or self.exhaustive) and self.risk != type(self).risk:
             raise RequestError("cannot use --risk where no model is dropped: leave it out, or --plain and --exhaustive")

@@ -28,6 +28,7 @@ from modelhound.records import (
     Progress,
     Ranking,
     RunStarted,
+    SearchForeseen,
     Timeline,
     Watch,
     silent,
@@ -36,7 +37,7 @@ from modelhound.records import (
 from modelhound.settings import DEFAULT_MODELS, METRICS, PLAIN, SearchSettings, Task, decisive_scorer, scorers_for
 from modelhound.store import RunFolder, default_run_path, open_run
 
-__all__ = ["SearchResult", "run_search", "search"]
+__all__ = ["SearchResult", "explain_search", "run_search", "search"]
 
 _SHARE_FOR_FILES = 0.05  # of the memory that is free, for files between looking at them and decoding them
 
@@ -104,6 +105,30 @@ def search(
             f"cannot search: {str(error).partition(' ')[2]}, see help(modelhound.SearchSettings)"
         ) from None
     return run_search(settings, watch=watch)
+
+
+def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchForeseen:
+    """What `run_search` would do; nothing is run over the data set and no run folder is made."""
+    from modelhound.measuring import Job, foresee
+
+    wait_asleep()
+    models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
+    import_timm()
+    device = resolve_device(settings.device)
+    dataset = _open(settings, watch)
+    models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
+    _check_modality(models, dataset)
+    return foresee(
+        Job(
+            models={model: source_of(model).stamp(model.name) for model in models},
+            dataset=dataset,
+            settings=settings,
+            scorers=scorers_for(dataset.task, settings.scorers),
+            device=device,
+            tell=lambda record: None,
+            watch=watch,
+        )
+    )
 
 
 def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResult:

@@ -1,0 +1,332 @@
+"""What a search waits for: weights, data, the forward pass or scoring.
+
+In:  profiles of configurations, with raw samples
+Out: the bottleneck of each with what its removal would bring, where it moves as items grow, and what running less saves
+Nothing here imports torch, opens a file or reads a clock.
+
+A job of n items costs  weights + (start of loading + n * loading) + (warm-up + n * forward) + scoring(n)  seconds: four
+straight lines in n, of which the highest is the bottleneck. Where the highest changes, the bottleneck moves. Intervals come
+from drawing the batches and the readings of weights again, with replacement.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from modelhound.analysis.wording import number_text, seconds_text
+from modelhound.records import (
+    BottleneckFound,
+    BottleneckMoves,
+    ConfigurationProfiled,
+    ProfileFindings,
+    SavingMeasured,
+    ScoringTimed,
+)
+
+__all__ = ["GROUPS", "PHASES", "find_bottlenecks", "seconds_at"]
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "weights": ("read weights", "build model", "weights to device"),
+    "data": ("wait for data", "data to device"),
+    "forward": ("forward",),
+    "score": ("score",),
+}
+"""What phases belong together: they are cured by the same means."""
+
+PHASES = tuple(phase for phases in GROUPS.values() for phase in phases)
+"""In the order in which a job meets them."""
+
+_CONFIDENCE = 0.95
+_NUM_DRAWS = 400
+_MOST_ITEMS = 1e7
+_OFTEN = 0.9  # of the draws must show a move for it to have an interval
+_CURES = {
+    "weights": "with weights for free",
+    "data": "with loading for free",
+    "forward": "with the forward pass for free",
+    "score": "with scoring for free",
+}
+_NOUNS = {"weights": "the weights", "data": "the data", "forward": "the forward pass", "score": "scoring"}
+
+Draws = npt.NDArray[np.float64]
+
+
+def find_bottlenecks(records: Sequence[ConfigurationProfiled], *, seed: int = 0) -> ProfileFindings:
+    """Everything that follows from the profiles."""
+    jobs = [_Job(record, seed) for record in records]
+    return ProfileFindings(
+        bottlenecks=tuple(_judge(job) for job in jobs),
+        moves=tuple(move for job in jobs if job.record.form != "apart" for move in _find_moves(job)),
+        savings=tuple(_find_savings(jobs)),
+        unaccounted=max((job.other / job.record.wall_seconds for job in jobs), default=0.0),
+        confidence=_CONFIDENCE,
+    )
+
+
+def seconds_at(record: ConfigurationProfiled, num_items: float) -> dict[str, float]:
+    """Seconds of each group for another number of items, by the four lines."""
+    return {group: line.start + line.slope * num_items for group, line in _lines(record).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    start: float
+    slope: float
+
+
+class _Job:
+    """One record with its samples drawn again many times."""
+
+    def __init__(self, record: ConfigurationProfiled, seed: int) -> None:
+        self.record = record
+        self.seconds = {group: sum(map(record.seconds_of, phases)) for group, phases in GROUPS.items()}
+        self.other = record.wall_seconds - sum(self.seconds.values())
+        random = np.random.default_rng([seed, len(record.key), record.num_items])
+        reads = record.cold_read_seconds if record.cold else record.warm_read_seconds
+        self.rates = {
+            group: _draw_means(_steady_samples(record, GROUPS[group]), random) for group in ("data", "forward")
+        }
+        """Seconds of a batch after the warm-up; the phases of a batch stay together."""
+        self.draws: dict[str, Draws] = {
+            "weights": _draw_around(self.seconds["weights"], reads, random),
+            "score": _draw_around(self.seconds["score"], _scoring_samples(record), random),
+        }
+        for group, rates in self.rates.items():
+            steady = float(np.mean(_steady_samples(record, GROUPS[group])))
+            self.draws[group] = self.seconds[group] + (rates - steady) * record.num_batches
+
+    @property
+    def wall(self) -> Draws:
+        """Of each draw."""
+        return sum(self.draws.values(), start=np.full(_NUM_DRAWS, max(0.0, self.other)))
+
+
+def _draw_means(samples: Sequence[float], random: np.random.Generator) -> Draws:
+    values = np.asarray(samples, dtype=np.float64)
+    means: Draws = values[random.integers(len(values), size=(_NUM_DRAWS, len(values)))].mean(axis=1)
+    return means
+
+
+def _draw_around(seconds: float, samples: Sequence[float], random: np.random.Generator) -> Draws:
+    """Around what the job itself took, as uncertain as the mean of the samples is."""
+    if not samples:
+        return np.full(_NUM_DRAWS, seconds)
+    return np.maximum(0.0, seconds + _draw_means(samples, random) - float(np.mean(samples)))
+
+
+def _steady_samples(record: ConfigurationProfiled, phases: Sequence[str]) -> tuple[float, ...]:
+    per_batch = [record.samples_of(phase)[record.num_warmup : record.num_batches] for phase in phases]
+    return tuple(float(sum(each)) for each in zip(*(samples for samples in per_batch if samples), strict=True)) or (
+        0.0,
+    )
+
+
+def _start_seconds(record: ConfigurationProfiled, phases: Sequence[str]) -> float:
+    """What the phases took beyond so many batches at the steady rate: processes that start, kernels that are chosen."""
+    steady = float(np.mean(_steady_samples(record, phases)))
+    return max(0.0, sum(map(record.seconds_of, phases)) - steady * record.num_batches)
+
+
+def _scoring_samples(record: ConfigurationProfiled) -> tuple[float, ...]:
+    """Of all items, once per head."""
+    own = _own_scorings(record)
+    whole = next((each for each in own if each.num_items >= record.num_items), None)
+    if whole is None:
+        return ()
+    return tuple(seconds * record.num_heads for seconds in whole.seconds)
+
+
+def _own_scorings(record: ConfigurationProfiled) -> list[ScoringTimed]:
+    """Of the scorer and the number of classes that the job itself used, on any number of items."""
+    if not record.scorings:
+        return []
+    first = record.scorings[0]
+    return [each for each in record.scorings if each.scorer == first.scorer and each.num_classes == first.num_classes]
+
+
+def _lines(record: ConfigurationProfiled) -> dict[str, _Line]:
+    """The four lines of one record, as measured."""
+    weights = sum(map(record.seconds_of, GROUPS["weights"]))
+    lines = {"weights": _Line(weights, 0.0)}
+    for group in ("data", "forward"):
+        rate = float(np.mean(_steady_samples(record, GROUPS[group])))
+        lines[group] = _Line(_start_seconds(record, GROUPS[group]), rate / record.batch)
+    lines["score"] = _score_line(record)
+    return lines
+
+
+def _score_line(record: ConfigurationProfiled) -> _Line:
+    """Through what scoring fewer items took; never falling."""
+    own = _own_scorings(record)
+    counts = [each.num_items for each in own]
+    if len(set(counts)) < 2:
+        return _Line(record.seconds_of("score"), 0.0)
+    medians = [record.num_heads * float(np.median(each.seconds)) for each in own]
+    slope, start = np.polyfit(counts, medians, 1)
+    slope = max(0.0, float(slope))
+    return _Line(max(0.0, float(start)), slope)
+
+
+def _judge(job: _Job) -> BottleneckFound:
+    record = job.record
+    wall = record.wall_seconds
+    bottleneck = max(GROUPS, key=lambda group: job.seconds[group])
+    speedups = {group: wall / max(wall - seconds, 1e-9) for group, seconds in job.seconds.items()}
+    interval = _interval(job.wall / np.maximum(job.wall - job.draws[bottleneck], 1e-9))
+    warm = None
+    if record.cold and record.warm_read_seconds:
+        saved = record.seconds_of("read weights") - float(np.median(record.warm_read_seconds))
+        warm = wall / max(wall - max(0.0, saved), 1e-9)
+    share = job.seconds[bottleneck] / wall
+    sentence = (
+        f"{record.model} {record.configuration}, {record.num_items} items on {record.device}: {_NOUNS[bottleneck]} "
+        f"take{'' if bottleneck in ('weights', 'data') else 's'} {share:.0%} of {seconds_text(wall)}; "
+        f"{_CURES[bottleneck]} {_times(speedups[bottleneck])} faster {_times_interval(interval)}"
+    )
+    if warm is not None and warm >= 1.05:
+        sentence += f", with the weights in the page cache {_times(warm)}"
+    return BottleneckFound(
+        model=record.model,
+        configuration=record.configuration,
+        data=record.data,
+        device=record.device,
+        bottleneck=bottleneck,
+        seconds={**job.seconds, "other": job.other},
+        speedups=speedups,
+        interval=interval,
+        warm_speedup=warm,
+        sentence=sentence + ".",
+    )
+
+
+def _find_moves(job: _Job) -> list[BottleneckMoves]:
+    record = job.record
+    lines = _lines(record)
+    drawn: dict[tuple[str, str], list[float]] = {}
+    for number in range(_NUM_DRAWS):
+        again = {
+            "weights": _Line(float(job.draws["weights"][number]), 0.0),
+            "score": lines["score"],
+            **{
+                group: _Line(lines[group].start, float(rates[number]) / record.batch)
+                for group, rates in job.rates.items()
+            },
+        }
+        for before, after, items in _changes(again):
+            drawn.setdefault((before, after), []).append(items)
+    moves = []
+    for before, after, items in _changes(lines):
+        again_items = drawn.get((before, after), [])
+        interval = _interval(np.asarray(again_items)) if len(again_items) >= _OFTEN * _NUM_DRAWS else None
+        is_measured = items <= record.num_items
+        around = f" [{_items(interval[0])}, {_items(interval[1])}]" if interval else ""
+        moves.append(
+            BottleneckMoves(
+                model=record.model,
+                configuration=record.configuration,
+                data=record.data,
+                device=record.device,
+                before=before,
+                after=after,
+                num_items=items,
+                interval=interval,
+                is_measured=is_measured,
+                sentence=(
+                    f"{record.model} {record.configuration} on {record.device}: up to {_items(items)}{around} items "
+                    f"{_NOUNS[before]} cost{'' if before in ('weights', 'data') else 's'} most, from there on "
+                    f"{_NOUNS[after]}{'' if is_measured else f' (extrapolated from {record.num_items} items)'}."
+                ),
+            )
+        )
+    return moves
+
+
+def _changes(lines: dict[str, _Line]) -> list[tuple[str, str, float]]:
+    """Where another line becomes the highest, from one item on."""
+    here = 1.0
+    top = max(lines, key=lambda group: (lines[group].start + lines[group].slope * here, lines[group].slope))
+    changes: list[tuple[str, str, float]] = []
+    while True:
+        crossings = [
+            ((lines[top].start - line.start) / (line.slope - lines[top].slope), group)
+            for group, line in lines.items()
+            if line.slope > lines[top].slope
+        ]
+        later = [(items, group) for items, group in crossings if items >= here]
+        if not later:
+            return changes
+        items, group = min(later, key=lambda each: (each[0], -lines[each[1]].slope))
+        if items > _MOST_ITEMS:
+            return changes
+        changes.append((top, group, float(items)))
+        top, here = group, items
+
+
+def _find_savings(jobs: Sequence[_Job]) -> list[SavingMeasured]:
+    savings = []
+    for job in jobs:
+        record = job.record
+        beside = [each for each in jobs if _same_place(each.record, record)]
+        full = next((each for each in beside if each.record.form == "full"), None)
+        if record.form == "part" and full is not None:
+            savings.append(_compare(job, [full], "the full model"))
+        elif record.form == "joint":
+            apart = [*([full] if full else []), *(each for each in beside if each.record.form == "apart")]
+            if len(apart) == record.num_heads:
+                savings.append(_compare(job, apart, f"{record.num_heads} models run apart"))
+    return savings
+
+
+def _same_place(one: ConfigurationProfiled, other: ConfigurationProfiled) -> bool:
+    return (one.model, one.data, one.device) == (other.model, other.data, other.device)
+
+
+def _compare(job: _Job, against: Sequence[_Job], whom: str) -> SavingMeasured:
+    record = job.record
+    predicted = sum(each.record.flops_per_item for each in against) / max(record.flops_per_item, 1.0)
+    forward_draws = sum(each.rates["forward"] for each in against) / np.maximum(job.rates["forward"], 1e-12)
+    own, theirs = _mean_forward(record), sum(_mean_forward(each.record) for each in against)
+    forward = theirs / max(own, 1e-12)
+    wall = sum(each.record.wall_seconds for each in against) / record.wall_seconds
+    wall_draws = sum(each.wall for each in against) / job.wall
+    interval, wall_interval = _interval(np.asarray(forward_draws)), _interval(np.asarray(wall_draws))
+    return SavingMeasured(
+        model=record.model,
+        configuration=record.configuration,
+        data=record.data,
+        device=record.device,
+        predicted=predicted,
+        forward=forward,
+        forward_interval=interval,
+        end_to_end=wall,
+        end_to_end_interval=wall_interval,
+        sentence=(
+            f"{record.model} {record.configuration} on {record.device} against {whom}: {_times(predicted)} fewer "
+            f"multiplications, the forward pass {_times(forward)} faster {_times_interval(interval)}, "
+            f"end to end {_times(wall)} {_times_interval(wall_interval)}."
+        ),
+    )
+
+
+def _mean_forward(record: ConfigurationProfiled) -> float:
+    return float(np.mean(_steady_samples(record, GROUPS["forward"])))
+
+
+def _interval(draws: Draws) -> tuple[float, float]:
+    low, high = np.quantile(draws, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def _items(value: float) -> str:
+    return number_text(float(round(value)))
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
+
+
+def _times_interval(interval: tuple[float, float]) -> str:
+    low, high = (f"{value:.2f}" if value < 10 else f"{value:.0f}" for value in interval)
+    return f"[{low}, {high}]"

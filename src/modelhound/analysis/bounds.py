@@ -1,0 +1,230 @@
+"""What bounds a training run, with a counterfactual and an interval.
+
+In:  BlocksMeasured: steps as they are, in turns with steps of which a part was made free
+Out: a Verdict: what bounds the run, how much faster it would be without that, how sure this is, what to do
+Nothing here measures. Rounds are resampled as they stand, all conditions of a round together (a paired bootstrap), so that a
+machine that was slower for a while makes no difference.
+
+"data-bound: with loading for free 2.3x faster [2.2, 2.4]" is the ratio of live steps to steps from cached batches. What more
+loader processes would bring follows from two times: loading costs each of W workers W times the live step where that is what
+one waits for, and no step is shorter than one from cached batches.
+"""
+
+import math
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from modelhound.analysis.wording import interval_text, seconds_text
+from modelhound.records import BlocksMeasured
+
+__all__ = ["DoseResponse", "Gain", "Verdict", "judge_blocks", "workers_needed"]
+
+_NUM_RESAMPLES = 2000
+_CONFIDENCE = 0.95
+_WORTH_NAMING = 1.05
+"""A gain below this is not worth a name: a run that only that bounds is bound by the model."""
+
+_TOO_WIDE = 1.25
+"""Where nothing is worth a name but an interval reaches beyond this, too little is known."""
+
+_FREE = {
+    "host batches": ("data-bound", "with loading for free"),
+    "device batches": ("copy-bound", "with copies to the device for free"),
+    "no all-reduce": ("communication-bound", "with the network between ranks for free"),
+}
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """How much faster a step would be with one part for free."""
+
+    condition: str
+    speedup: float
+    interval: tuple[float, float]
+    step_seconds: float
+    """Of a step under this condition."""
+
+
+class DoseResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a known delay in one stage does to the step: a share of 1 is on the critical path, 0 is hidden."""
+
+    stage: str
+    share: float
+    interval: tuple[float, float]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds a run."""
+
+    model: str
+    num_ranks: int
+    bound: str
+    """data-bound, copy-bound, communication-bound, model-bound or cannot be told."""
+    speedup: float
+    interval: tuple[float, float]
+    """Of the counterfactual: that part for free; of a model-bound run, all other parts."""
+    sentence: str
+    advice: str
+    step_seconds: float
+    gains: tuple[Gain, ...]
+    doses: tuple[DoseResponse, ...] = ()
+    workers_needed: int | None = None
+    """Loader processes per rank that would keep up with the model, by the two times measured."""
+
+
+def judge_blocks(measured: BlocksMeasured, *, seed: int = 0) -> Verdict:
+    """The verdict that follows from the blocks."""
+    times = _by_condition(measured)
+    live = times["live"]
+    draws = np.random.default_rng(seed).integers(0, len(live), (_NUM_RESAMPLES, len(live)))
+    gains = [
+        _gain(condition, _reference(condition, times), times[condition], draws)
+        for condition in _FREE
+        if condition in times
+    ]
+    named = max(gains, key=lambda gain: gain.interval[0])
+    likely = max(gains, key=lambda gain: gain.speedup)
+    step = float(np.median(live))
+    needed = None
+    if named.interval[0] > _WORTH_NAMING:
+        bound, words = _FREE[named.condition]
+        speedup, interval = named.speedup, named.interval
+        sentence = f"{bound}: {words} {_times(speedup)} faster {interval_text(interval)}"
+        if bound == "data-bound":
+            needed = workers_needed(step, named.step_seconds, measured.num_workers)
+            sentence += _more_workers(step, named.step_seconds, measured.num_workers, needed)
+    elif max(gain.interval[1] for gain in gains) > _TOO_WIDE:
+        bound, speedup, interval = "cannot be told", likely.speedup, likely.interval
+        words = _FREE[likely.condition][1]
+        sentence = f"cannot be told: steps vary too much, {words} {_times(speedup)} {interval_text(interval)}"
+    else:
+        bound = "model-bound"
+        fastest = min(gains, key=lambda gain: gain.step_seconds)
+        total = _gain(fastest.condition, live, times[fastest.condition], draws)
+        speedup, interval = total.speedup, total.interval
+        gain = f"{_times(speedup)} faster {interval_text(interval)}"
+        sentence = f"model-bound: with everything but the model for free only {gain}"
+    return Verdict(
+        model=measured.model,
+        num_ranks=measured.num_ranks,
+        bound=bound,
+        speedup=speedup,
+        interval=interval,
+        sentence=sentence,
+        advice=_advise(bound, measured, needed, step),
+        step_seconds=step,
+        gains=tuple(gains),
+        doses=_doses(measured, live, draws),
+        workers_needed=needed,
+    )
+
+
+def workers_needed(live_seconds: float, cached_seconds: float, num_workers: int) -> int:
+    """Loader processes that would keep up with steps of `cached_seconds`."""
+    if num_workers == 0:  # loading and computing take turns in one process
+        return max(1, _at_least((live_seconds - cached_seconds) / cached_seconds))
+    return _at_least(live_seconds * num_workers / cached_seconds)
+
+
+def _at_least(number: float) -> int:
+    """The next whole number; what rounding added does not count."""
+    return math.ceil(number - 1e-9)
+
+
+def _by_condition(measured: BlocksMeasured) -> dict[str, npt.NDArray[np.float64]]:
+    """Mean step of each round, by condition, rounds in order."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for block in measured.blocks:
+        if block.delay_seconds == 0:
+            found.setdefault(block.condition, []).append((block.round, float(np.median(block.seconds))))
+    return {condition: np.array([value for _, value in sorted(rounds)]) for condition, rounds in found.items()}
+
+
+def _reference(condition: str, times: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """What a condition is compared with: copies for free come on top of loading for free."""
+    return times["host batches"] if condition == "device batches" else times["live"]
+
+
+def _gain(
+    condition: str, with_it: npt.NDArray[np.float64], without: npt.NDArray[np.float64], draws: npt.NDArray[np.int64]
+) -> Gain:
+    """From the ratio within each round; their median, so that one round in which something else ran does not decide."""
+    ratios = with_it / without
+    return Gain(
+        condition=condition,
+        speedup=float(np.median(ratios)),
+        interval=_interval(np.median(ratios[draws], axis=1)),
+        step_seconds=float(np.median(without)),
+    )
+
+
+def _interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    tail = (1 - _CONFIDENCE) / 2
+    low, high = np.quantile(values, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _doses(
+    measured: BlocksMeasured, live: npt.NDArray[np.float64], draws: npt.NDArray[np.int64]
+) -> tuple[DoseResponse, ...]:
+    stages = dict.fromkeys(block.condition for block in measured.blocks if block.delay_seconds > 0)
+    return tuple(_dose(stage, measured, live, draws) for stage in stages)
+
+
+def _dose(
+    stage: str, measured: BlocksMeasured, live: npt.NDArray[np.float64], draws: npt.NDArray[np.int64]
+) -> DoseResponse:
+    """The slope through the origin of what a step lost against the delay it was given."""
+    found: dict[float, list[tuple[int, float]]] = {}
+    for block in measured.blocks:
+        if block.condition == stage and block.delay_seconds > 0:
+            found.setdefault(block.delay_seconds, []).append((block.round, float(np.median(block.seconds))))
+    delays = np.array(sorted(found))
+    times = np.array([[value for _, value in sorted(found[delay])] for delay in delays])  # [doses, rounds]
+    lost = times - live
+
+    def slope(lost_mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray((delays[:, None] * lost_mean).sum(0) / (delays**2).sum())
+
+    resampled = np.stack([np.median(each[draws], axis=1) for each in lost])
+    return DoseResponse(
+        stage=stage, share=float(slope(np.median(lost, axis=1, keepdims=True))[0]), interval=_interval(slope(resampled))
+    )
+
+
+def _more_workers(live: float, cached: float, num_workers: int, needed: int) -> str:
+    if num_workers == 0:
+        reached = live / max(cached, (live - cached) / needed)
+        return f"; {_workers(needed)} instead of none would give {_times(reached)}"
+    reached = live / max(cached, live * num_workers / needed)
+    return f"; {_workers(needed)} instead of {num_workers} would give {_times(reached)}"
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def _advise(bound: str, measured: BlocksMeasured, needed: int | None, step: float) -> str:
+    if bound == "data-bound":
+        spare = measured.num_cores // measured.num_ranks
+        if needed is not None and needed > spare:
+            return (
+                f"{needed} workers per rank are more than the {spare} cores each has here: decode once with `hound prepare`, "
+                "or use more cores"
+            )
+        return f"use --workers {needed}, or decode once with `hound prepare`"
+    if bound == "cannot be told":
+        return "something else ran on this machine, or the run is too short: train for longer, or on a quiet machine"
+    if bound == "copy-bound":
+        return "use a larger --batch, or prepared items of a smaller size"
+    if bound == "communication-bound":
+        return "use --accumulate 2 or more, a larger --batch, or fewer --ranks"
+    return (
+        f"a step of {seconds_text(step)} is the model's own: use --precision bf16 or --compile on a GPU, a smaller model, or "
+        "more --ranks"
+    )
+
+
+def _times(speedup: float) -> str:
+    return f"{speedup:.2f}x" if speedup < 10 else f"{speedup:.0f}x"

@@ -1,0 +1,248 @@
+"""From the points of a sweep to what they say: medians, regimes, laws, hypotheses, and how well times can be predicted.
+
+In:  records of points, measured and failed; ceilings of the devices
+Out: a summary of every point; a SweepLaw with its hypothesis for every line of points along one axis; conclusions; errors of
+     prediction
+Nothing here measures. A line is what one model gives along one axis while all else is held.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from modelhound.analysis.hypotheses import Answer, Conclusion, answer_hypothesis, conclude, hypothesis_of
+from modelhound.analysis.laws import LEAST_SIZES, SweepPoint
+from modelhound.analysis.prediction import LEAST_ANCHORS, Anchor, PredictionError, leave_one_model_out
+from modelhound.analysis.roofline import Ceilings, Regime, find_regime
+from modelhound.analysis.samples import median_interval, median_of, percentile_of
+from modelhound.analysis.wording import Axis
+from modelhound.records import CeilingsMeasured, LatencyMeasured, LatencyPoint
+
+__all__ = [
+    "AnchorSet",
+    "HeldConclusion",
+    "PointSummary",
+    "SweepLaw",
+    "anchors_of",
+    "conclude_sweeps",
+    "find_laws",
+    "judge_prediction",
+    "summarise_points",
+]
+
+_PERCENTILES = (0.9, 0.95, 0.99)
+
+AxisName = Literal["batch", "image", "sequence"]
+_AXES: tuple[tuple[AxisName, Axis], ...] = (("batch", "batch"), ("image", "pixels"), ("sequence", "tokens"))
+
+
+class PointSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One point in a few numbers."""
+
+    point: LatencyPoint
+    median_seconds: float
+    interval: tuple[float, float] | None
+    mean_seconds: float
+    """By the host's clock, as timm's convention has it."""
+    num_samples: int
+    percentiles: dict[str, float]
+    """Only those that the number of samples supports."""
+    items_per_second: float
+    flops_per_second: float
+    host_seconds: float | None
+    """Until all work is handed over, in the median."""
+    launch_seconds: float | None
+    """In which the device waits: the time of the call less that of its kernels."""
+    regime: Regime
+
+
+class SweepLaw(msgspec.Struct, frozen=True, kw_only=True):
+    """What one line of points says: its law and the answer to the hypothesis along its axis."""
+
+    axis: AxisName
+    model: str
+    precision: str
+    device: str
+    held: str
+    """What stays the same along the line, such as "batch 8"."""
+    answer: Answer
+
+
+class HeldConclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """A hypothesis over all models, with all else the same."""
+
+    precision: str
+    device: str
+    held: str
+    conclusion: Conclusion
+
+
+class AnchorSet(msgspec.Struct, frozen=True, kw_only=True):
+    """All times on one device in one precision, and how well each model is predicted from the others."""
+
+    device: str
+    precision: str
+    anchors: tuple[Anchor, ...]
+    error: PredictionError | None
+    """None where there are too few models."""
+
+
+def summarise_points(
+    records: Sequence[LatencyMeasured], ceilings: Iterable[CeilingsMeasured]
+) -> tuple[PointSummary, ...]:
+    """A summary of each, in the same order."""
+    known = _best_ceilings(records, ceilings)
+    return tuple(_summarise(record, known.get((record.point.device, record.point.precision))) for record in records)
+
+
+def find_laws(
+    records: Sequence[LatencyMeasured], ceilings: Iterable[CeilingsMeasured] = (), *, margin: float, seed: int = 0
+) -> tuple[SweepLaw, ...]:
+    """One law for every line with enough sizes."""
+    bandwidths = {(each.device, each.precision): each.bytes_per_second for each in ceilings}
+    found = []
+    for axis, unit in _AXES:
+        for (model, held, precision, device), line in _lines(records, axis).items():
+            if len({_place(record.point, axis) for record in line}) < LEAST_SIZES:
+                continue
+            answer = answer_hypothesis(
+                hypothesis_of(unit, model),
+                [_sweep_point(record, axis, bandwidths.get((device, precision))) for record in line],
+                model=model,
+                margin=margin,
+                robust=len(line) > LEAST_SIZES + 2,
+                seed=seed,
+            )
+            found.append(SweepLaw(axis=axis, model=model, precision=precision, device=device, held=held, answer=answer))
+    return tuple(found)
+
+
+def conclude_sweeps(laws: Sequence[SweepLaw]) -> tuple[HeldConclusion, ...]:
+    """One conclusion for each hypothesis, device, precision and whatever was held."""
+    groups: dict[tuple[str, str, str, str], list[Answer]] = {}
+    lines: dict[tuple[str, ...], int] = {}
+    for law in laws:
+        lines[law.axis, law.model, law.device, law.precision] = (
+            lines.get((law.axis, law.model, law.device, law.precision), 0) + 1
+        )
+    for law in laws:
+        answer, held = law.answer, law.held
+        if law.axis == "batch":  # each family has its own size, and they are judged together
+            held = ""
+            if lines[law.axis, law.model, law.device, law.precision] > 1:
+                answer = msgspec.structs.replace(answer, model=f"{law.model} ({law.held})")
+        groups.setdefault((answer.hypothesis.name, law.device, law.precision, held), []).append(answer)
+    return tuple(
+        HeldConclusion(precision=precision, device=device, held=held, conclusion=conclude(answers))
+        for (_, device, precision, held), answers in sorted(groups.items(), key=lambda group: group[0])
+    )
+
+
+def anchors_of(records: Iterable[LatencyMeasured]) -> dict[tuple[str, str], tuple[Anchor, ...]]:
+    """What can be learnt from: (device, precision) -> anchors."""
+    found: dict[tuple[str, str], list[Anchor]] = {}
+    for record in records:
+        if record.flops > 0 and record.activation_bytes > 0:
+            anchor = Anchor(
+                model=record.model,
+                setting=record.point.shape_text,
+                flops=record.flops,
+                activation_bytes=record.activation_bytes,
+                seconds=median_of(record.seconds),
+                num_kernels=record.num_kernels,
+                compute_seconds=record.compute_seconds,
+                memory_seconds=record.memory_seconds,
+            )
+            found.setdefault((record.point.device, record.point.precision), []).append(anchor)
+    return {key: tuple(anchors) for key, anchors in found.items()}
+
+
+def judge_prediction(records: Iterable[LatencyMeasured]) -> tuple[AnchorSet, ...]:
+    """How far off each model is when predicted from the others, on every device and in every precision."""
+    return tuple(
+        AnchorSet(
+            device=device,
+            precision=precision,
+            anchors=anchors,
+            error=leave_one_model_out(anchors) if len({anchor.model for anchor in anchors}) > LEAST_ANCHORS else None,
+        )
+        for (device, precision), anchors in anchors_of(records).items()
+    )
+
+
+def _best_ceilings(
+    records: Sequence[LatencyMeasured], measured: Iterable[CeilingsMeasured]
+) -> dict[tuple[str, str], Ceilings]:
+    """The most a device was seen to do; a network may reach more than what was measured for the purpose."""
+    best: dict[tuple[str, str], Ceilings] = {}
+    for each in measured:
+        reached = [
+            record.flops / median_of(record.seconds)
+            for record in records
+            if (record.point.device, record.point.precision) == (each.device, each.precision)
+        ]
+        best[each.device, each.precision] = Ceilings(
+            flops_per_second=max([each.flops_per_second, *reached]), bytes_per_second=each.bytes_per_second
+        )
+    return best
+
+
+def _summarise(record: LatencyMeasured, ceilings: Ceilings | None) -> PointSummary:
+    median = median_of(record.seconds)
+    host = median_of(record.host_seconds) if record.host_seconds else None
+    percentiles = {f"p{round(100 * share)}": percentile_of(record.seconds, share) for share in _PERCENTILES}
+    return PointSummary(
+        point=record.point,
+        median_seconds=median,
+        interval=median_interval(record.seconds),
+        mean_seconds=math.fsum(record.wall_seconds or record.seconds) / len(record.seconds),
+        num_samples=len(record.seconds),
+        percentiles={name: value for name, value in percentiles.items() if value is not None},
+        items_per_second=record.point.batch / median,
+        flops_per_second=record.flops / median,
+        host_seconds=host,
+        launch_seconds=None if record.kernel_seconds is None else max(0.0, median - record.kernel_seconds),
+        regime=find_regime(
+            median,
+            flops=record.flops,
+            moved_bytes=record.moved_bytes,
+            ceilings=ceilings,
+            host_seconds=host,
+            device_seconds=record.kernel_seconds,
+        ),
+    )
+
+
+def _lines(
+    records: Iterable[LatencyMeasured], axis: AxisName
+) -> dict[tuple[str, str, str, str], list[LatencyMeasured]]:
+    lines: dict[tuple[str, str, str, str], list[LatencyMeasured]] = {}
+    for record in records:
+        point = record.point
+        if (axis == "image" and point.image is None) or (axis == "sequence" and point.tokens is None):
+            continue
+        size = f"image {point.image}" if point.image else f"{point.tokens} tokens"
+        held = size if axis == "batch" else f"batch {point.batch}"
+        lines.setdefault((point.model, held, point.precision, point.device), []).append(record)
+    return lines
+
+
+def _place(point: LatencyPoint, axis: AxisName) -> int:
+    """Where a point lies along the axis: items, pixels or tokens."""
+    if axis == "batch":
+        return point.batch
+    return point.size**2 if axis == "image" else point.size
+
+
+def _sweep_point(record: LatencyMeasured, axis: AxisName, bytes_per_second: float | None) -> SweepPoint:
+    return SweepPoint(
+        size=float(_place(record.point, axis)),
+        seconds=record.seconds,
+        host_seconds=median_of(record.host_seconds) if record.host_seconds else None,
+        device_seconds=record.kernel_seconds,
+        weight_seconds=record.weight_bytes / bytes_per_second if bytes_per_second else None,
+        num_kernels=record.num_kernels,
+        flops=record.flops,
+    )

@@ -1,0 +1,267 @@
+"""What bounds a run, what would help, and the verdict, in words with their evidence.
+
+In:  the rated pairs of one kind of items, and what the run of each model is composed of
+Out: one BestPair per model, Advice, a verdict; when preparing pays back
+Nothing here measures. A run is bound by start-up where that is half of it, else by the longer of loading and computing.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from modelhound.analysis.loader_model import Composed, LoadLaw, StepLaw
+from modelhound.analysis.pairs import TOLERANCE, Pair, PairTimes
+from modelhound.analysis.wording import list_text
+from modelhound.records import Advice, BestPair, ItemsPrepared, KindAnswer, LengthPoint, PairRegret
+
+__all__ = ["ModelParts", "Surroundings", "advise", "find_best_pairs", "state_verdict", "weigh_preparing"]
+
+_MUCH = 0.5  # of a run
+_NOTABLY_COLD = 1.2
+_FEW_BATCHES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelParts:
+    """What the run of one model with the recommended pair is composed of."""
+
+    model: str
+    composed: Composed
+    step: StepLaw
+    load: LoadLaw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What else words depend on."""
+
+    item_kind: str
+    modality: str
+    num_cores: int
+    num_items: int
+    """Length of the run."""
+    device: str
+    cold_slowdown: float | None
+    runs_were_cold: bool
+    """Whether the measured runs themselves had to read from the disk."""
+
+    @property
+    def loading(self) -> str:
+        """What loading an item mostly is."""
+        if self.item_kind == "preprocessed":
+            return "disk" if self.runs_were_cold else "reading"
+        if self.runs_were_cold and (self.cold_slowdown or 1.0) > 1 / _MUCH:
+            return "disk"
+        return "tokenising" if self.modality == "text" else "decode"
+
+
+def find_best_pairs(
+    times: PairTimes, pair: Pair, parts: Sequence[ModelParts], around: Surroundings
+) -> tuple[BestPair, ...]:
+    """For each model what would be best for it alone, and what bounds it with the pair for all."""
+    column = times.pairs.index(pair)
+    found = []
+    for row, each in enumerate(parts):
+        best = int(np.nanargmin(times.seconds[row]))
+        batch, workers = times.pairs[best]
+        seconds, recommended = float(times.seconds[row, best]), float(times.seconds[row, column])
+        item_step = each.step.of(pair[0]) / pair[0]
+        found.append(
+            BestPair(
+                model=each.model,
+                batch=batch,
+                workers=workers,
+                seconds=seconds,
+                recommended_seconds=recommended,
+                regret=recommended / seconds - 1,
+                bound=_bound(each, pair, around),
+                num_cores_needed=each.load.item_seconds(pair[0], min(pair[1], 1)) / item_step,
+                speedup_if_free=max(1.0, each.composed.seconds / each.composed.step_seconds),
+            )
+        )
+    return tuple(found)
+
+
+def advise(
+    best: Sequence[BestPair],
+    parts: Sequence[ModelParts],
+    pair: Pair,
+    lengths: Sequence[LengthPoint],
+    around: Surroundings,
+) -> tuple[Advice, ...]:
+    """What bounds the run, what would help, and what depends on the length of the run."""
+    advice = [_advise_on_bounds(best, parts, pair, around)]
+    advice += _advise_on_cores(best, parts, pair, around)
+    advice += _advise_on_cold_pages(around)
+    advice += _advise_on_length(pair, lengths, around)
+    if around.item_kind == "raw" and any(each.bound == "decode" for each in best):
+        advice.append(
+            Advice(
+                text="Decoding is what most of the time goes into: see with --kind raw,preprocessed whether preparing pays.",
+                evidence=f"{sum(each.bound == 'decode' for each in best)} of {len(best)} models wait for it.",
+            )
+        )
+    return tuple(advice)
+
+
+def state_verdict(regret: Sequence[PairRegret], best: Sequence[BestPair], around: Surroundings) -> str:
+    """The answer in a few sentences."""
+    first = regret[0]
+    if first.mean is None or first.interval is None or first.chance_within is None:
+        return f"{around.item_kind}: no pair works with all models."
+    others = [each for each in regret[1:] if each.as_good]
+    low, high = first.interval
+    sentences = [
+        f"{around.item_kind}: batch {first.batch} {_workers_text(first.workers)} suits {_all_text(len(best))}: mean regret "
+        f"{first.mean:.1%} [{low:.1%}, {high:.1%}] in runs of {around.num_items} items, within {TOLERANCE:.0%} of the best "
+        f"pair with {first.chance_within:.0%} probability."
+    ]
+    if others:
+        names = list_text([f"{each.batch} x {each.workers}" for each in others])
+        sentences.append(f"As good within noise: {names}.")
+    bounds = sorted({each.bound for each in best}, key=lambda bound: -sum(each.bound == bound for each in best))
+    main = [each for each in best if each.bound == bounds[0]]
+    gain = float(np.median([each.speedup_if_free for each in main]))
+    sentences.append(
+        f"{bounds[0].capitalize()}-bound ({len(main)} of {len(best)}): with loading for free {gain:.1f}x faster."
+    )
+    if _is_too_short(regret, best, around):
+        sentences.append(
+            "The run is too short to tell pairs apart: what they differ in is little more than noise or start-up; "
+            "use more items."
+        )
+    return " ".join(sentences)
+
+
+def weigh_preparing(raw: KindAnswer, prepared: KindAnswer, cost: ItemsPrepared) -> Advice | None:
+    """When preprocessing pays back: seconds saved per run against the seconds and bytes that it takes."""
+    if raw.recommended is None or prepared.recommended is None:
+        return None
+    seconds = {
+        each.kind: {model.model: model.recommended_seconds / each.num_items for model in each.models}
+        for each in (raw, prepared)
+    }
+    shared = [model for model in seconds["raw"] if model in seconds["preprocessed"]]
+    if not shared:
+        return None
+    saved = [(seconds["raw"][model] - seconds["preprocessed"][model]) * raw.num_items for model in shared]
+    spent = cost.seconds / cost.num_items * raw.num_items
+    size = cost.prepared_bytes / cost.num_items * raw.num_items
+    original = f", beside {cost.raw_bytes / cost.num_items * raw.num_items / 1e9:.2f} GB" if cost.raw_bytes else ""
+    mean = float(np.mean(saved))
+    evidence = (
+        f"Preparing takes {spent:.1f} s and {size / 1e9:.2f} GB{original} for {raw.num_items} items; a run of one model takes "
+        f"{np.mean([seconds['raw'][each] for each in shared]) * raw.num_items:.2f} s raw and "
+        f"{np.mean([seconds['preprocessed'][each] for each in shared]) * raw.num_items:.2f} s preprocessed, on average."
+    )
+    if mean <= TOLERANCE * float(np.mean([seconds["raw"][each] for each in shared])) * raw.num_items:
+        return Advice(text="Preprocessing does not pay: runs are not shorter by more than 2 %.", evidence=evidence)
+    num_runs = max(1, int(np.ceil(spent / mean)))
+    return Advice(
+        text=f"Preprocessing pays back after {num_runs} {'run' if num_runs == 1 else 'runs'}, a run being one model over the "
+        f"data: each is {mean:.2f} s shorter.",
+        evidence=evidence,
+    )
+
+
+def _bound(parts: ModelParts, pair: Pair, around: Surroundings) -> str:
+    composed, step = parts.composed, parts.step
+    num_workers = pair[1]
+    computing = "copy" if step.copy_share > _MUCH else "compute"
+    if num_workers:
+        starting = composed.first_batch_seconds + parts.load.stop_of(num_workers)
+        if starting > _MUCH * composed.seconds:
+            return "start-up"
+    loading = composed.load_seconds
+    if num_workers and composed.shared_seconds >= 0.99 * composed.seconds:
+        # cores are what is short: whoever takes more of them
+        loading = parts.load.item_seconds(pair[0], 1) * around.num_items
+        return around.loading if loading > composed.step_seconds * step.num_busy_cores else computing
+    return around.loading if loading > composed.step_seconds else computing
+
+
+def _advise_on_bounds(
+    best: Sequence[BestPair], parts: Sequence[ModelParts], pair: Pair, around: Surroundings
+) -> Advice:
+    texts = []
+    for bound in dict.fromkeys(each.bound for each in best):
+        of_bound = [each for each in best if each.bound == bound]
+        gains = [each.speedup_if_free for each in of_bound]
+        texts.append(
+            f"{bound} bounds {list_text([each.model for each in of_bound], most=3)}"
+            f" (loading for free: {min(gains):.1f}x to {max(gains):.1f}x faster)"
+        )
+    load = parts[0].load
+    rate = max(1, pair[1]) / load.item_seconds(*pair)
+    steps = [each.step.of(pair[0]) / pair[0] for each in parts]
+    return Advice(
+        text=f"{'; '.join(texts)}.",
+        evidence=f"{rate:.0f} items/s are loaded {_workers_text(pair[1])} where nothing computes; {1 / max(steps):.0f} to "
+        f"{1 / min(steps):.0f} items/s are computed on {around.device} where nothing loads.",
+    )
+
+
+def _advise_on_cores(
+    best: Sequence[BestPair], parts: Sequence[ModelParts], pair: Pair, around: Surroundings
+) -> list[Advice]:
+    by_need = sorted(best, key=lambda each: -each.num_cores_needed)
+    most, least = by_need[0], by_need[-1]
+    item = parts[0].load.item_seconds(pair[0], min(pair[1], 1))
+    enough = f"there are {around.num_cores}" if around.num_cores > 1 else "there is 1"
+    return [
+        Advice(
+            text=f"To keep {around.device} busy, {most.model} needs {most.num_cores_needed:.1f} cores that load"
+            + (f" and {least.model} {least.num_cores_needed:.1f}" if least is not most else "")
+            + f"; {enough}.",
+            evidence=f"One core loads an item in {item * 1e3:.2f} ms.",
+        )
+    ]
+
+
+def _advise_on_cold_pages(around: Surroundings) -> list[Advice]:
+    if around.cold_slowdown is None:
+        return []
+    slower = around.cold_slowdown
+    if slower < _NOTABLY_COLD:
+        text = "The disk is no bottleneck: the first pass over files that are not in memory is about as fast."
+    else:
+        text = f"The first pass over files that are not in memory yet takes {slower:.1f}x as long to load: the disk bounds it."
+    return [Advice(text=text, evidence="Loading was measured once with the files dropped from the page cache.")]
+
+
+def _advise_on_length(pair: Pair, lengths: Sequence[LengthPoint], around: Surroundings) -> list[Advice]:
+    changes = [
+        later
+        for earlier, later in itertools.pairwise(lengths)
+        if (later.batch, later.workers) != (earlier.batch, earlier.workers)
+    ]
+    if not lengths or not changes:
+        return []
+    steps = [f"up to {changes[0].num_items} items {lengths[0].batch} x {lengths[0].workers}"]
+    steps += [f"from {each.num_items} items {each.batch} x {each.workers}" for each in changes]
+    worst = max(lengths, key=lambda each: each.recommended_regret)
+    return [
+        Advice(
+            text=f"The best pair depends on the length of the run: {list_text(steps)}.",
+            evidence=f"{pair[0]} x {pair[1]} takes up to {1 + worst.recommended_regret:.2g}x as long at other lengths "
+            f"({worst.num_items} items); composed of start-up, loading and computing.",
+        )
+    ]
+
+
+def _is_too_short(regret: Sequence[PairRegret], best: Sequence[BestPair], around: Surroundings) -> bool:
+    usable = [each for each in regret if each.mean is not None]
+    num_batches = max(-(-around.num_items // each.batch) for each in usable)
+    alike = sum(each.as_good for each in usable) > _MUCH * len(usable)
+    starting = sum(each.bound == "start-up" for each in best) > _MUCH * len(best)
+    return len(usable) > 1 and (num_batches < _FEW_BATCHES or (alike and starting))
+
+
+def _workers_text(workers: int) -> str:
+    return "without workers" if workers == 0 else "with 1 worker" if workers == 1 else f"with {workers} workers"
+
+
+def _all_text(num_models: int) -> str:
+    return "the model" if num_models == 1 else f"all {num_models} models"

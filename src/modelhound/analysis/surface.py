@@ -1,0 +1,200 @@
+"""What is believed of runs that were not made, and which run to make next.
+
+In:  what every run is expected to take, and the seconds of those that were made
+Out: a belief over all runs at once, versions of the table drawn from it, the next run worth making
+Nothing here runs anything or knows what the expectation rests on.
+
+Logarithms of times are taken as a Gaussian process around the expectation. Neighbouring batch sizes and numbers of workers are
+wrong in similar ways, and nearly additively: log time is almost a function of the batch plus one of the workers. A model
+differs from all others by a factor, and a little by itself. How wrong the expectation is as a whole is learnt from the runs.
+
+The next run is the one whose outcome improves the choice of a pair most, per second that it takes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from modelhound.analysis.pairs import Pair, PairTimes, pooled_noise
+
+__all__ = ["COMPOSED", "UNKNOWN", "Belief", "Doubt", "believe", "choose_next", "first_pairs"]
+
+_NUM_VERSIONS = 400
+_JITTER = 1e-8
+_SURPRISES = np.linspace(-2.5, 2.5, 11)  # outcomes to consider, in standard deviations
+_CHANCES = np.exp(-(_SURPRISES**2) / 2) / np.exp(-(_SURPRISES**2) / 2).sum()
+_LEAST_RUNS_TO_RESCALE, _LARGEST_RESCALING = 4, 9.0
+
+Floats = NDArray[np.float64]
+Runs = Mapping[tuple[int, int], Sequence[float]]
+"""(place of the model, place of the pair) -> seconds of each run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """How far times may be from what is expected, as shares (0.1 is 10 %), and over how many doublings they are alike."""
+
+    of_model: float
+    """A factor of one model alone, which no choice of a pair depends on."""
+    of_batch: float
+    of_workers: float
+    of_both: float
+    """What is not the sum of the two."""
+    of_pair: float
+    """What no neighbour shares."""
+    of_model_and_pair: float
+    along_batch: float = 1.5
+    along_workers: float = 1.8
+
+
+COMPOSED = Doubt(
+    of_model=0.3, of_batch=0.07, of_workers=0.10, of_both=0.05, of_pair=0.015, of_model_and_pair=0.04, along_workers=1.5
+)
+"""Where loading and computing were measured apart and put together."""
+
+UNKNOWN = Doubt(
+    of_model=0.5,
+    of_batch=0.3,
+    of_workers=0.6,
+    of_both=0.05,
+    of_pair=0.003,
+    of_model_and_pair=0.003,
+    along_batch=2.5,
+    along_workers=2.5,
+)
+"""Where nothing is known but that times change smoothly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Belief:
+    """Of log seconds of every model (row) and pair (column)."""
+
+    models: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    mean: Floats
+    """[models, pairs]; NaN where a run fails."""
+    covariance: Floats
+    """[cells, cells], row by row; only of cells that do not fail."""
+    noise: float
+    is_measured: NDArray[np.bool_]
+
+    def times(self, *, seed: int) -> PairTimes:
+        """The table that is most likely, and versions of it."""
+        generator = np.random.default_rng(seed)
+        works = ~np.isnan(self.mean)
+        size = len(self.covariance)
+        root = np.linalg.cholesky(self.covariance + _JITTER * np.eye(size))
+        versions = np.full((_NUM_VERSIONS, *self.mean.shape), np.nan)
+        versions[:, works] = np.exp(self.mean[works] + generator.standard_normal((_NUM_VERSIONS, size)) @ root.T)
+        return PairTimes(
+            models=self.models,
+            pairs=self.pairs,
+            seconds=np.exp(self.mean),
+            versions=versions,
+            is_measured=self.is_measured,
+        )
+
+
+def believe(
+    models: Sequence[str],
+    pairs: Sequence[Pair],
+    expected: Floats,
+    runs: Runs,
+    *,
+    doubt: Doubt = COMPOSED,
+    noise: float | None = None,
+) -> Belief:
+    """What follows from the expectation (seconds, [models, pairs], NaN where a run fails) and from the runs made so far."""
+    noise = pooled_noise(runs) if noise is None else noise
+    works = ~np.isnan(expected)
+    cells = [(int(row), int(column)) for row, column in np.argwhere(works)]
+    prior = _covariance(cells, pairs, doubt)
+    places = {cell: place for place, cell in enumerate(cells)}
+    seen = [cell for cell in runs if cell in places]
+    is_measured = np.zeros(expected.shape, np.bool_)
+    mean = np.log(expected)
+    if seen:
+        at = np.array([places[cell] for cell in seen])
+        surprise = np.array([np.log(np.asarray(runs[cell])).mean() - mean[cell] for cell in seen])
+        surprise, shift = surprise - surprise.mean(), surprise.mean()  # all too slow alike says nothing of pairs
+        scatter = noise**2 / np.array([len(runs[cell]) for cell in seen])
+        prior *= _rescaling(prior[np.ix_(at, at)], scatter, surprise)
+        factor = linalg.cho_factor(prior[np.ix_(at, at)] + np.diag(scatter))
+        gain = linalg.cho_solve(factor, prior[at]).T
+        mean[works] += shift + gain @ surprise
+        prior = prior - gain @ prior[at]
+        is_measured[tuple(np.array(seen).T)] = True
+    return Belief(
+        models=tuple(models),
+        pairs=tuple(pairs),
+        mean=mean,
+        covariance=(prior + prior.T) / 2,
+        noise=noise,
+        is_measured=is_measured,
+    )
+
+
+def choose_next(belief: Belief) -> tuple[int, int]:
+    """The places of the model and the pair to run next.
+
+    For every run: by how much would the best pair's mean log time drop on average if its outcome were known (the knowledge
+    gradient), and how many seconds does that cost?
+    """
+    works = ~np.isnan(belief.mean)
+    cells = [(int(row), int(column)) for row, column in np.argwhere(works)]
+    usable = np.flatnonzero(works.all(axis=0))
+    columns = np.array([column for _, column in cells])
+    averaging = (usable[:, None] == columns) / len(belief.models)
+    means = averaging @ belief.mean[works]
+    deviation = np.sqrt(belief.covariance.diagonal() + belief.noise**2)
+    moved = averaging @ belief.covariance / deviation  # [usable pairs, cells]: by how much a surprise moves each pair
+    after = (means[:, None, None] + moved[:, :, None] * _SURPRISES).min(axis=0) @ _CHANCES
+    worth = (means.min() - after) / np.exp(belief.mean[works])
+    return cells[int(worth.argmax())]
+
+
+def first_pairs(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+    """Where to begin when nothing is known: the middle, and from there towards the ends of both axes."""
+    batches, workers = (sorted({pair[axis] for pair in pairs}) for axis in (0, 1))
+    middle = (batches[(len(batches) - 1) // 2], workers[(len(workers) - 1) // 2])
+    around = [
+        middle,
+        *((each, middle[1]) for each in (batches[0], batches[-1])),
+        *((middle[0], workers[round(share * (len(workers) - 1))]) for share in (0.25, 0.75)),
+    ]
+    return tuple(dict.fromkeys(pair for pair in around if pair in pairs))
+
+
+def _covariance(cells: Sequence[tuple[int, int]], pairs: Sequence[Pair], doubt: Doubt) -> Floats:
+    rows, columns = (np.array([cell[axis] for cell in cells]) for axis in (0, 1))
+    batch = np.log2([pairs[column][0] for column in columns])
+    workers = np.log2([max(pairs[column][1], 0.5) for column in columns])  # no worker at all is one step below one
+    near_batch, near_workers = _near(batch, doubt.along_batch), _near(workers, doubt.along_workers)
+    same_model, same_pair = rows[:, None] == rows, columns[:, None] == columns
+    near = near_batch * near_workers
+    return np.asarray(
+        doubt.of_model**2 * same_model
+        + doubt.of_batch**2 * near_batch
+        + doubt.of_workers**2 * near_workers
+        + doubt.of_both**2 * near
+        + doubt.of_pair**2 * same_pair
+        + doubt.of_model_and_pair**2 * (same_model & same_pair)
+        + doubt.of_model_and_pair**2 * near * same_model,
+        dtype=np.float64,
+    )
+
+
+def _near(place: Floats, scale: float) -> Floats:
+    return np.asarray(np.exp(-0.5 * ((place[:, None] - place) / scale) ** 2))
+
+
+def _rescaling(prior: Floats, scatter: Floats, surprise: Floats) -> float:
+    """How much larger the surprises are, squared, than was to be expected; small ones are taken for luck."""
+    if len(surprise) < _LEAST_RUNS_TO_RESCALE:
+        return 1.0
+    factor = linalg.cho_factor(prior + np.diag(scatter))
+    ratio = float(surprise @ linalg.cho_solve(factor, surprise)) / len(surprise)
+    return min(max(ratio, 1.0), _LARGEST_RESCALING)

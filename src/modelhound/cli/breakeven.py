@@ -1,0 +1,164 @@
+"""`hound breakeven`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from modelhound.cli.app import DONE, FAILED, Json, app
+from modelhound.cli.console import bars, make_table, open_console, print_json, say
+from modelhound.settings import BreakevenSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from modelhound.records import BreakevenFindings, ExtrapolationStep, RatioRow
+    from modelhound.verbs.breakeven import BreakevenResult
+
+_MODES = {"full": "full fine-tuning", "head": "head only", "cached": "head, cached features"}
+
+
+@app.command
+def breakeven(
+    settings: Annotated[BreakevenSettings, Parameter(name="*")],
+    *,
+    charts: Annotated[Path | None, Parameter(help="Draw the charts into this folder, as PNG and SVG.")] = None,
+    analysis: Annotated[
+        Path | None, Parameter(help="Write the analysis in words with its charts into this folder: README.md and PNGs.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Measure fine-tuning against searching, and from how many models on searching takes longer."""
+    from modelhound.verbs.breakeven import run_breakeven
+
+    with bars() as watch:
+        result = run_breakeven(settings, watch=watch)
+    if charts is not None or analysis is not None:
+        _write(result, charts, analysis)
+    if json:
+        print_json(result.to_json())
+    else:
+        _show_breakeven(result)
+    return DONE if result.findings.counts else FAILED
+
+
+def _write(result: "BreakevenResult", charts: Path | None, analysis: Path | None) -> None:
+    from modelhound.report.analysis_text import write_analysis
+    from modelhound.report.breakeven_charts import breakeven_charts
+    from modelhound.report.breakeven_text import breakeven_analysis
+    from modelhound.report.charts import save_charts
+
+    if not result.findings.counts:
+        say("nothing was measured, so there is nothing to draw")
+        return
+    drawn = breakeven_charts(result.findings)
+    if charts is not None:
+        save_charts(drawn, charts)
+        say(f"{len(drawn)} charts are in {charts}")
+    if analysis is not None:
+        text = breakeven_analysis(
+            result.findings,
+            drawn,
+            data=result.data,
+            device=result.device,
+            failures=result.failures,
+            notes=result.notes,
+            run=result.run.name,
+        )
+        say(f"the analysis is in {write_analysis(text, drawn, analysis)}")
+
+
+def _show_breakeven(result: "BreakevenResult") -> None:
+    console = open_console()
+    findings = result.findings
+    if findings.rows:
+        console.print(
+            f"\n{result.data} on {result.device}: seconds for {result.epochs} epochs, and how many times as long as "
+            "extracting features",
+            markup=False,
+            highlight=False,
+        )
+        console.print(_ratio_table(findings.rows))
+    else:
+        console.print("Nothing could be measured.", style="bold red")
+    for way in findings.ways:
+        console.print(
+            f"A search over k models takes {way.start_seconds:.2f} + {way.seconds_per_model:.3f} k seconds "
+            f"({'one after the other' if way.way == 'plain' else 'all together'}; measured up to k = {max(way.num_models)}).",
+            highlight=False,
+        )
+    _show_counts(findings, console)
+    _show_extrapolation(findings, console)
+    if findings.counts:
+        console.print("\nWhat this rests on", style="bold")
+        for line in findings.assumptions:
+            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+    for note in result.notes:
+        console.print(f"Note: {note}", markup=False, highlight=False)
+    for failure in result.failures:
+        console.print(
+            f"Failed: {failure.model}, {failure.phase}: {failure.error}", style="red", markup=False, highlight=False
+        )
+    if result.num_resumed:
+        console.print(f"{result.num_resumed} times were measured by an earlier start and not again.")
+    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
+
+
+def _ratio_table(rows: "tuple[RatioRow, ...]") -> "Table":
+    modes = [mode for mode in _MODES if any(mode in row.seconds for row in rows)]
+    table = make_table("model", "items>", "features>", *(f"{_MODES[mode]}>" for mode in modes))
+    last = ""
+    for row in rows:
+        cells = [f"{row.seconds[mode]:.2f} = {row.ratios[mode]:.1f}x" if mode in row.seconds else "–" for mode in modes]
+        name = row.model if row.model != last else ""
+        table.add_row(name, f"{row.num_items:,}", f"{row.seconds['extract']:.2f}", *cells)
+        last = row.model
+    return table
+
+
+def _show_counts(findings: "BreakevenFindings", console: "Console") -> None:
+    """The counts on the most items of every model; the others are in the analysis and the JSON."""
+    if not findings.counts:
+        return
+    from modelhound.report.breakeven_text import cost_text
+
+    largest = {
+        each.model: max(c.num_items for c in findings.counts if c.model == each.model) for each in findings.counts
+    }
+    console.print("\nFrom how many models on searching takes longer", style="bold")
+    for each in findings.counts:
+        if each.num_items == largest[each.model]:
+            cost = cost_text(findings, each.training_seconds)
+            console.print(
+                f"  {each.sentence}" + (f" That training: {cost}." if cost else ""),
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+def _show_extrapolation(findings: "BreakevenFindings", console: "Console") -> None:
+    from modelhound.report.breakeven_text import cost_text
+
+    def show(title: str, steps: "tuple[ExtrapolationStep, ...]") -> None:
+        if not steps:
+            return
+        console.print(f"\n{title}", style="bold")
+        for step in steps:
+            cost = cost_text(findings, *step.seconds)
+            console.print(
+                f"  {step.assumption}: {_span(step.seconds)}" + (f", {cost}" if cost else ""),
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    show("Fine-tuning, extrapolated step by step", findings.training)
+    show("Searching, extrapolated step by step", findings.searching)
+
+
+def _span(seconds: tuple[float, float]) -> str:
+    from modelhound.report.breakeven_text import span_text
+
+    return span_text(*seconds)

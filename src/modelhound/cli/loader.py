@@ -1,0 +1,149 @@
+"""`hound loader`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from modelhound.cli.app import DONE, FAILED, Json, app
+from modelhound.cli.console import bars, make_table, open_console, print_json
+from modelhound.settings import LoaderSearchSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from modelhound.records import KindAnswer, PairRegret
+    from modelhound.verbs.loader import LoaderResult
+
+_MOST_PAIRS_SHOWN = 12
+_MOST_FAILURES_SHOWN = 6
+
+
+@app.command
+def loader(
+    settings: Annotated[LoaderSearchSettings, Parameter(name="*")],
+    *,
+    charts: Annotated[Path | None, Parameter(help="Draw the charts into this folder, as PNG and SVG.")] = None,
+    json: Json = False,
+) -> int:
+    """Find one batch size and number of loader processes that suit all models on this machine."""
+    from modelhound.verbs.loader import run_loader
+
+    with bars() as watch:
+        result = run_loader(settings, watch=watch)
+    if charts is not None:
+        from modelhound.report.charts import save_charts
+        from modelhound.report.loader_charts import loader_charts
+
+        save_charts(loader_charts(result.answer, result.runs), charts)
+    if json:
+        print_json(result.to_json())
+    else:
+        _show_loader(result, charts)
+    return DONE if result.recommended is not None else FAILED
+
+
+def _show_loader(result: "LoaderResult", charts: Path | None) -> None:
+    console = open_console()
+    if not result.answer.kinds:
+        console.print("No model could be measured.", style="bold red")
+    for kind in result.answer.kinds:
+        if kind.recommended is None:
+            console.print(kind.verdict, style="bold red", markup=False, highlight=False)
+            continue
+        console.print(_regret_table(kind))
+        console.print(_models_table(kind))
+        _show_verdict(kind, console)
+    for note in result.answer.notes:
+        console.print(f"Note: {note}", markup=False, highlight=False)
+    _show_failures(result, console)
+    if result.num_resumed:
+        console.print(f"{result.num_resumed} runs were made by an earlier start and not again.")
+    if result.out is not None and result.recommended is not None:
+        console.print(f"Use it: hound search DATA --loader {result.out}", markup=False, highlight=False)
+    if charts is not None:
+        console.print(f"Charts are in {charts}", markup=False, highlight=False)
+    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
+
+
+def _regret_table(kind: "KindAnswer") -> "Table":
+    columns = ("workers>", "mean regret>", "95 % interval", "median>", "worst>", "top 3>", "≤ 2 %>", "runs>", "")
+    table = make_table(f"{kind.kind}: batch>", *columns)
+    top = {(each.batch, each.workers): each.count for each in kind.top}
+    num_models = len(kind.models)
+    for place, row in enumerate(kind.regret[:_MOST_PAIRS_SHOWN]):
+        table.add_row(
+            str(row.batch),
+            str(row.workers),
+            *_regret_cells(row),
+            f"{top.get((row.batch, row.workers), 0)}",
+            "–" if row.chance_within is None else f"{row.chance_within:.0%}",
+            f"{row.num_measured}/{num_models}" if row.num_measured else "composed",
+            "recommended" if place == 0 else "as good within noise" if row.as_good else "",
+            style="bold" if place == 0 else None,
+        )
+    if len(kind.regret) > _MOST_PAIRS_SHOWN:
+        table.add_row("…", "", f"{len(kind.regret) - _MOST_PAIRS_SHOWN} more", *[""] * 7)
+    return table
+
+
+def _regret_cells(row: "PairRegret") -> tuple[str, str, str, str]:
+    if row.mean is None or row.median is None or row.worst is None or row.interval is None:
+        return "fails", f"with {row.worst_model}", "–", "–"
+    low, high = row.interval
+    return f"{row.mean:.1%}", f"{low:.1%} – {high:.1%}", f"{row.median:.1%}", f"{row.worst:.1%}"
+
+
+def _models_table(kind: "KindAnswer") -> "Table":
+    from rich.markup import escape
+
+    table = make_table(
+        "model", "best alone>", "time>", "with the pair for all>", "bound by", "cores needed>", "loading for free>"
+    )
+    for each in kind.models:
+        table.add_row(
+            escape(each.model),
+            f"{each.batch} x {each.workers}",
+            f"{each.seconds:.2f} s",
+            f"{each.recommended_seconds:.2f} s (+{each.regret:.1%})",
+            each.bound,
+            f"{each.num_cores_needed:.1f}",
+            f"{each.speedup_if_free:.1f}x faster",
+        )
+    return table
+
+
+def _show_verdict(kind: "KindAnswer", console: "Console") -> None:
+    console.print(kind.verdict, style="bold", markup=False, highlight=False)
+    for advice in kind.advice:
+        console.print(f"  • {advice.text} {advice.evidence}", markup=False, highlight=False)
+    share = f", {kind.measuring_seconds / kind.grid_seconds:.0%} of" if kind.grid_seconds else " instead of"
+    console.print(
+        f"  {kind.num_runs} runs and what they are composed of took {kind.measuring_seconds:.1f} s{share} the "
+        f"{kind.grid_seconds:.1f} s of all pairs with all models; one run scatters by {kind.noise:.1%}.",
+        style="dim",
+        markup=False,
+        highlight=False,
+    )
+
+
+def _show_failures(result: "LoaderResult", console: "Console") -> None:
+    for each in result.failed_models:
+        console.print(
+            f"Failed: {each.model} in phase '{each.phase}': {each.error}", style="red", markup=False, highlight=False
+        )
+    for failure in result.failures[:_MOST_FAILURES_SHOWN]:
+        who = f" with {failure.for_model}" if failure.for_model else ""
+        console.print(
+            f"Failed: {failure.item_kind} {failure.batch} x {failure.workers}{who} in phase '{failure.phase}': {failure.error}",
+            style="red",
+            markup=False,
+            highlight=False,
+        )
+    if len(result.failures) > _MOST_FAILURES_SHOWN:
+        console.print(f"... and {len(result.failures) - _MOST_FAILURES_SHOWN} more failures", style="red")
+    traced = next((each for each in result.failures if each.trace), None)
+    if traced is not None:
+        console.print("Where the first of them happened:", style="red")
+        console.print(traced.trace.rstrip(), style="dim", markup=False, highlight=False)

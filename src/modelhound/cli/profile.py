@@ -1,0 +1,215 @@
+"""`hound profile`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from modelhound.cli.app import DONE, FAILED, Json, app
+from modelhound.cli.console import bars, make_table, open_console, print_json, say
+from modelhound.settings import ProfileSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from modelhound.records import ConfigurationProfiled, ProfileFindings
+    from modelhound.verbs.profile import ProfileResult
+
+_COLUMNS = {
+    "read weights": "read",
+    "build model": "build",
+    "weights to device": "to device",
+    "wait for data": "wait",
+    "data to device": "copy",
+    "forward": "forward",
+    "score": "score",
+}
+
+
+@app.command
+def profile(
+    settings: Annotated[ProfileSettings, Parameter(name="*")],
+    *,
+    charts: Annotated[Path | None, Parameter(help="Draw the charts into this folder, as PNG and SVG.")] = None,
+    analysis: Annotated[
+        Path | None, Parameter(help="Write the analysis in words with its charts into this folder: README.md and PNGs.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Measure where the time of a model search goes, phase by phase: full models, their last layers, joint models."""
+    from modelhound.verbs.profile import run_profile
+
+    with bars() as watch:
+        result = run_profile(settings, watch=watch)
+    if charts is not None or analysis is not None:
+        _write(result, charts, analysis, settings)
+    if json:
+        print_json(result.to_json())
+    else:
+        _show_profile(result)
+    return DONE if result.profiles else FAILED
+
+
+def _write(result: "ProfileResult", charts: Path | None, analysis: Path | None, settings: ProfileSettings) -> None:
+    from modelhound.report.analysis_text import profile_analysis, write_analysis
+    from modelhound.report.charts import save_charts
+    from modelhound.report.profile_charts import profile_charts
+
+    if not result.profiles:
+        say("nothing was measured, so there is nothing to draw")
+        return
+    drawn = profile_charts(result.profiles, result.findings, item_counts=settings.item_counts())
+    if charts is not None:
+        save_charts(drawn, charts)
+        say(f"{len(drawn)} charts are in {charts}")
+    if analysis is not None:
+        text = profile_analysis(
+            result.profiles, result.findings, drawn, failures=result.failures, notes=result.notes, run=result.run.name
+        )
+        say(f"the analysis is in {write_analysis(text, drawn, analysis)}")
+
+
+def _show_profile(result: "ProfileResult") -> None:
+    console = open_console()
+    if not result.profiles:
+        console.print("Nothing could be measured.", style="bold red")
+    for device in result.devices:
+        for data in result.data:
+            rows = [each for each in result.profiles if (each.device, each.data) == (device, data)]
+            if rows:
+                _show_place(rows, console)
+    if result.profiles:
+        _show_findings(result.findings, console)
+        _show_reading(result, console)
+        _show_scoring(result, console)
+    for note in result.notes:
+        console.print(f"Note: {note}", markup=False, highlight=False)
+    for failure in result.failures:
+        console.print(
+            f"Failed: {failure.model}, {failure.phase}: {failure.error}", style="red", markup=False, highlight=False
+        )
+    if result.num_resumed:
+        console.print(f"{result.num_resumed} configurations were measured by an earlier start and not run again.")
+    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
+
+
+def _show_place(rows: "list[ConfigurationProfiled]", console: "Console") -> None:
+    first = rows[0]
+    console.print(
+        f"\n{first.data} on {first.device}, {first.precision}: {first.num_batches} batches of {first.batch} items, "
+        f"weights {'from the disk' if first.cold else 'from the page cache'}, milliseconds",
+        markup=False,
+        highlight=False,
+    )
+    console.print(_phase_table(rows))
+
+
+def _phase_table(rows: "list[ConfigurationProfiled]") -> "Table":
+    """One row per configuration, and beside the phases what they do not account for."""
+    table = make_table("model", "layers", "run>", *(f"{name}>" for name in _COLUMNS.values()), "other>", "end to end>")
+    last = ""
+    for record in rows:
+        seconds = [record.seconds_of(phase) for phase in _COLUMNS]
+        largest = max(seconds)
+        cells = [f"[bold]{_milliseconds(each)}[/bold]" if each == largest else _milliseconds(each) for each in seconds]
+        other = record.wall_seconds - sum(seconds)
+        table.add_row(
+            record.model if record.model != last else "",
+            record.configuration,
+            f"{record.num_layers_run}/{record.num_layers}",
+            *cells,
+            _milliseconds(other),
+            _milliseconds(record.wall_seconds),
+        )
+        last = record.model
+    return table
+
+
+def _milliseconds(seconds: float) -> str:
+    value = 1000 * seconds
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _show_findings(findings: "ProfileFindings", console: "Console") -> None:
+    shown = {
+        "What takes most of the time": [each.sentence for each in findings.bottlenecks if each.configuration == "full"]
+        or [each.sentence for each in findings.bottlenecks],
+        "Where that changes as items grow": [each.sentence for each in findings.moves if each.configuration == "full"],
+    }
+    for title, sentences in shown.items():
+        if sentences:
+            console.print(f"\n{title}", style="bold")
+            for sentence in sentences:
+                console.print(f"  {sentence}", markup=False, highlight=False, soft_wrap=True)
+    if findings.savings:
+        console.print(
+            "\nWhat running less saves: last layers against the full model, joint models against models run apart"
+        )
+        console.print(_saving_table(findings))
+    console.print(
+        f"The phases account for all but {findings.unaccounted:.1%} of every job's wall clock; "
+        f"intervals are {findings.confidence:.0%}.",
+        highlight=False,
+    )
+
+
+def _saving_table(findings: "ProfileFindings") -> "Table":
+    table = make_table("model", "data", "device", "layers", "predicted by FLOPs>", "forward>", "end to end>")
+    last = ("", "", "")
+    for each in findings.savings:
+        place = (each.model, Path(each.data).name, each.device)
+        table.add_row(
+            *(place if place != last else ("", "", "")),
+            each.configuration,
+            f"{each.predicted:.2f}x",
+            f"{each.forward:.2f}x {_around(each.forward_interval)}",
+            f"{each.end_to_end:.2f}x {_around(each.end_to_end_interval)}",
+        )
+        last = place
+    return table
+
+
+def _around(interval: tuple[float, float]) -> str:
+    from rich.markup import escape
+
+    return escape(f"[{interval[0]:.2f}, {interval[1]:.2f}]")
+
+
+def _show_reading(result: "ProfileResult", console: "Console") -> None:
+    """Cold against warm, of full models."""
+    from statistics import median
+
+    full = [each for each in result.profiles if each.form == "full"]
+    if any(not each.cold_read_seconds for each in full):
+        console.print("Files could not be dropped from the page cache here: weights were read from memory.")
+    cold = [median(each.cold_read_seconds) / median(each.warm_read_seconds) for each in full if each.cold_read_seconds]
+    if cold:
+        console.print(
+            f"Reading weights from the disk takes {min(cold):.1f} to {max(cold):.1f} times as long as from the page cache.",
+            highlight=False,
+        )
+    builds = [each.usual_build_seconds[0] / each.seconds_of("build model") for each in full if each.usual_build_seconds]
+    if builds:
+        console.print(
+            f"Drawing random weights first, as most programs do, makes building {min(builds):.1f} to {max(builds):.1f} times "
+            "as long.",
+            highlight=False,
+        )
+
+
+def _show_scoring(result: "ProfileResult", console: "Console") -> None:
+    """Each scorer and number of classes, over all full models."""
+    from statistics import median
+
+    full = [each for each in result.profiles if each.form == "full"]
+    spent: dict[tuple[str, int], list[float]] = {}
+    for record in full:
+        for each in record.scorings:
+            if each.num_items >= record.num_items:
+                spent.setdefault((each.scorer, each.num_classes), []).append(median(each.seconds))
+    if spent:
+        texts = [
+            f"{scorer} {classes} classes {_milliseconds(median(times))}" for (scorer, classes), times in spent.items()
+        ]
+        console.print(f"Scoring one model, milliseconds: {', '.join(texts)}.", highlight=False)

@@ -1,0 +1,55 @@
+"""`hound report`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from modelhound.cli.app import DONE, Json, app
+from modelhound.cli.console import bars, format_count, open_console, print_json, say
+from modelhound.settings import ReportSettings
+
+if TYPE_CHECKING:
+    from modelhound.report.making import ReportResult
+
+_NEWEST = ReportSettings()
+
+Open = Annotated[bool, Parameter(name="--open", help="Show the page in the browser.")]
+
+
+@app.command
+def report(
+    settings: Annotated[ReportSettings, Parameter(name="*")] = _NEWEST, *, open_page: Open = False, json: Json = False
+) -> int:
+    """Make one page of a run that opens anywhere, or of several runs side by side."""
+    from modelhound.report.making import run_report
+
+    with bars() as watch:
+        result = run_report(settings, watch=watch)
+    if json:
+        print_json(result.to_json())
+    else:
+        _show_report(result)
+    if open_page:
+        _open_page(result)
+    return DONE
+
+
+def _show_report(result: "ReportResult") -> None:
+    console = open_console()
+    lines = [result.answer, f"Page: {result.page} ({format_count(result.num_bytes)}B)"]
+    if result.charts:
+        lines.append(f"Charts: {len(result.charts)} pictures in {result.charts[0].parent}")
+    if result.markdown:
+        lines.append(f"Markdown: {result.markdown}")
+    if result.exports:
+        lines.append(f"Records: {', '.join(path.name for path in result.exports)} in {result.exports[0].parent}")
+    lines += [f"MLflow run: {each}" for each in result.mlflow_runs]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _open_page(result: "ReportResult") -> None:
+    import webbrowser
+
+    if not webbrowser.open(result.page.resolve().as_uri()):
+        say(f"no browser could be started: open {result.page} yourself")

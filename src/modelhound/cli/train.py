@@ -1,0 +1,190 @@
+"""`hound train`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from modelhound.cli.app import DONE, FAILED, Json, app
+from modelhound.cli.console import bars, format_count, format_metric, make_table, open_console, print_json, say
+from modelhound.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from modelhound.analysis.bounds import Verdict
+    from modelhound.records import ModelTrained, OperatorsProfiled
+    from modelhound.verbs.train import TrainResult
+
+_PHASES = (
+    *("wait for data", "data to device", "augment", "forward", "backward", "communication", "optimiser", "logging"),
+    *("first batch", "extract features", "evaluate", "save checkpoint"),
+)
+_SHORT = {"wait for data": "wait", "data to device": "to device", "communication": "comm.", "save checkpoint": "save"}
+_NUM_OPERATORS = 12
+
+
+@app.command
+def train(settings: Annotated[TrainSettings, Parameter(name="*")], *, json: Json = False) -> int:
+    """Fine-tune networks on 1 to N ranks: accuracy, where every second went, what bounds it and how it scales."""
+    from modelhound.verbs.train import run_train
+
+    if settings.slurm:
+        return _submit(settings, json=json)
+    with bars() as watch:
+        result = run_train(settings, watch=watch)
+    if settings.charts is not None:
+        from modelhound.report.charts import save_charts
+        from modelhound.report.train_charts import train_charts
+
+        answer = result.answer
+        charts = train_charts(result.trained, result.ranks, verdicts=answer.verdicts, scalings=answer.scalings)
+        for path in save_charts(charts, settings.charts):
+            say(f"wrote {path}")
+    if json:
+        print_json(result.to_json())
+    else:
+        _show(result)
+    return DONE if result.trained and not result.failures else FAILED
+
+
+def _submit(settings: TrainSettings, *, json: bool) -> int:
+    from modelhound.verbs.train import submit_train
+
+    submitted = submit_train(settings)
+    if json:
+        print_json(submitted.to_json())
+    elif submitted.job is None:
+        print(submitted.script, end="")
+    else:
+        console = open_console()
+        console.print(
+            f"Submitted as job {submitted.job}; its log and results will be in {submitted.run}", highlight=False
+        )
+    return DONE
+
+
+def _show(result: "TrainResult") -> None:
+    console = open_console()
+    if result.trained:
+        console.print(_runs_table(result))
+        console.print(_phases_table(result))
+    for verdict in result.answer.verdicts:
+        _show_verdict(verdict, len(result.trained) > 1, console)
+    for scaling in result.answer.scalings:
+        if len(scaling.points) > 1:
+            console.print(f"[bold]{scaling.model}[/bold]: {scaling.sentence}.", highlight=False)
+    if len(result.trained) > 1:
+        for finding in result.answer.findings:
+            console.print(f"{finding.claim}: {finding.outcome} ({finding.evidence})", highlight=False, markup=False)
+    for profiled in result.operators[:1]:
+        _show_operators(profiled, result, console)
+    _show_rest(result, console)
+
+
+def _runs_table(result: "TrainResult") -> "Table":
+    table = make_table(
+        *(
+            "model",
+            "ranks>",
+            "score>",
+            "top-5>",
+            "loss>",
+            "epochs>",
+            "batch>",
+            "params>",
+            "items/s>",
+            "memory>",
+            "time>",
+        )
+    )
+    for run in result.trained:
+        ranks = result.ranks_of(run)
+        items = sum(rank.num_items for rank in ranks)
+        seconds = max((rank.wall_seconds for rank in ranks), default=0.0)
+        table.add_row(
+            run.model,
+            str(run.num_ranks),
+            format_metric(run.metric, run.score),
+            "–" if run.top5 is None else f"{run.top5:.1%}",
+            f"{run.losses[-1]:.3f}" if run.losses else "–",
+            str(len(run.epochs)),
+            str(run.batch),
+            format_count(run.num_trained_parameters),
+            f"{items / seconds:.1f}" if seconds else "–",
+            f"{max((rank.peak_memory_bytes for rank in ranks), default=0) / 2**30:.1f} GiB",
+            f"{run.wall_seconds:.1f} s",
+        )
+    return table
+
+
+def _phases_table(result: "TrainResult") -> "Table":
+    """Share of each rank's time by phase; phases that took no time anywhere are left out."""
+    totals = [
+        (run, rank, {each.phase: each.total for each in rank.phases})
+        for run in result.trained
+        for rank in result.ranks_of(run)
+    ]
+    used = [name for name in _PHASES if any(seconds.get(name, 0.0) > 0 for _, _, seconds in totals)]
+    several = len(totals) > 1
+    table = make_table(
+        *(("model", "rank>") if several else ()), *(f"{_SHORT.get(name, name)}>" for name in used), "rest>", "seconds>"
+    )
+    for run, rank, seconds in totals:
+        shares = [seconds.get(name, 0.0) / rank.wall_seconds for name in used]
+        table.add_row(
+            *((run.model, f"{rank.rank + 1}/{run.num_ranks}") if several else ()),
+            *(f"{share:.1%}" for share in shares),
+            f"{max(0.0, 1 - sum(shares)):.1%}",
+            f"{rank.wall_seconds:.2f}",
+        )
+    return table
+
+
+def _show_verdict(verdict: "Verdict", several: bool, console: "Console") -> None:
+    from rich.markup import escape
+
+    whose = f"{escape(verdict.model)} on {verdict.num_ranks}: " if several else ""
+    bound, _, rest = verdict.sentence.partition(":")
+    console.print(f"{whose}[bold]{bound}[/bold]:{escape(rest)}. {escape(verdict.advice)}.", highlight=False)
+    for dose in verdict.doses:
+        low, high = dose.interval
+        console.print(
+            f"  a delay in {dose.stage} lengthens the step by {dose.share:.0%} of it [dim]({low:.0%} – {high:.0%})[/dim]",
+            highlight=False,
+        )
+
+
+def _show_operators(profiled: "OperatorsProfiled", result: "TrainResult", console: "Console") -> None:
+    on_device = any(each.device_seconds for each in profiled.operators)
+    table = make_table("operator", "calls>", "CPU>", *(("device>",) if on_device else ()))
+    for each in profiled.operators[:_NUM_OPERATORS]:
+        device = (f"{each.device_seconds * 1000:.1f} ms",) if on_device else ()
+        table.add_row(each.name, str(each.calls), f"{each.cpu_seconds * 1000:.1f} ms", *device)
+    console.print(table)
+    console.print(
+        f"Trace of {profiled.num_steps} steps for ui.perfetto.dev: {profiled.trace}", highlight=False, markup=False
+    )
+
+
+def _show_rest(result: "TrainResult", console: "Console") -> None:
+    if result.weights == "random":
+        console.print("[bold]Weights were random[/bold] to begin with: this says nothing of fine-tuning.")
+    by_note: dict[str, list[ModelTrained]] = {}
+    for run in result.trained:
+        for note in run.notes:
+            by_note.setdefault(note, []).append(run)
+    for note, runs in by_note.items():
+        who = runs[0].model if len(runs) == 1 else f"{len(runs)} runs"
+        console.print(f"Note: {who}: {note}", markup=False, highlight=False)
+    if result.skipped:
+        console.print(f"{len(result.skipped)} items could not be read and were left out.", style="yellow")
+    for failure in result.failures:
+        console.print(
+            f"Failed: {failure.model} {failure.phase}: {failure.error}", style="red", markup=False, highlight=False
+        )
+    if result.num_resumed:
+        console.print(f"{result.num_resumed} runs were finished by an earlier start and not run again.")
+    for model, reference in result.read_back.items():
+        console.print(f"{model}, fine-tuned: {reference}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)

@@ -1,0 +1,69 @@
+"""What every rank runs under torchrun: one function, with torch.distributed ready."""
+
+import datetime
+import importlib
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from modelhound.errors import HoundError
+from modelhound.launch.ranks import _REQUEST, _GaveUp, _Request, put_file
+from modelhound.records import to_plain
+
+_DISTRIBUTED_FAULT = 3
+_SECONDS_FOR_OTHERS = 1.0  # a rank that lost another one must not be noticed before the one that is gone
+
+
+def main(folder: Path) -> int:
+    """Call the function; 0 if it returned, and what it returned or why it gave up in a file of this rank."""
+    rank = int(os.environ["RANK"])
+    log = os.open(folder / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    request = msgspec.json.decode((folder / _REQUEST).read_bytes(), type=_Request)
+    sys.path[:] = list(dict.fromkeys([*request.search_path, *sys.path]))
+    try:
+        value = _call(request)
+    except HoundError as error:
+        gave_up = _GaveUp(error=type(error).__name__, message=str(error))
+        put_file(folder / f"rank-{rank}.error", msgspec.json.encode(gave_up))
+        return 1
+    except Exception:  # a fault of ours or of a library: the log's tail tells the parent
+        traceback.print_exc()
+        time.sleep(_SECONDS_FOR_OTHERS)
+        return _DISTRIBUTED_FAULT
+    (folder / f"rank-{rank}.json").write_bytes(msgspec.json.encode(value))
+    return 0
+
+
+def _call(request: _Request) -> Any:
+    import torch
+    from torch import distributed
+
+    on_gpu = request.device.startswith("cuda")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if on_gpu:
+        torch.cuda.set_device(local_rank)
+    distributed.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        timeout=datetime.timedelta(seconds=request.deadline_seconds),
+        device_id=torch.device("cuda", local_rank) if on_gpu else None,
+    )
+    module, _, name = request.function.partition(":")
+    value = getattr(importlib.import_module(module), name)(request.argument)
+    distributed.barrier()  # nobody leaves while another still needs it
+    distributed.destroy_process_group()
+    return to_plain(value)
+
+
+if __name__ == "__main__":
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        os._exit(code)  # an orderly end would wait for ranks that wait for this one

@@ -1,0 +1,16 @@
+"""Models, or the last layers of models, or joint models -> where the time of one job goes, phase by phase.
+
+    layers         a network's parts -> layers that can be asked for by number or share
+    weight_files   a model's tensors on disk, read whole or in part, from the disk or from memory
+    assembling     tensors -> a network that holds just those
+    feeding        items, or stored outputs of the layers before, a batch at a time
+    benches        models taken apart, with their files and layers: everything that is not timed
+    jobs           one job from the files to the score, timed
+
+Nothing here knows run folders, or what the seconds mean.
+"""
+
+from modelhound.profiling.benches import Bench, Workload, prepare_bench
+from modelhound.profiling.jobs import Configuration, configurations_of, profile_configuration
+
+__all__ = ["Bench", "Configuration", "Workload", "configurations_of", "prepare_bench", "profile_configuration"]

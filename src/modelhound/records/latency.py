@@ -1,0 +1,135 @@
+"""What a sweep of latencies finds out: points, ceilings of devices, and points that could not be measured."""
+
+from typing import Literal
+
+import msgspec
+
+from modelhound.records.run import Record
+
+__all__ = ["CeilingsMeasured", "Cost", "LatencyFailed", "LatencyMeasured", "LatencyPoint", "WhyFailed"]
+
+WhyFailed = Literal["out of memory", "timed out", "crashed", "error"]
+
+
+class LatencyPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What is timed: one network, one shape of input, one precision, one device."""
+
+    model: str
+    batch: int
+    image: int | None = None
+    """Side of the images in pixels; None for texts."""
+    tokens: int | None = None
+    """Length of the texts; None for images."""
+    precision: str
+    device: str
+
+    @property
+    def size(self) -> int:
+        """Side or length, whichever it has."""
+        return self.image or self.tokens or 0
+
+    @property
+    def shape_text(self) -> str:
+        return f"batch {self.batch}, " + (f"image {self.image}" if self.image else f"{self.tokens} tokens")
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What one item of one size costs, before anything is timed; times the batch, but for weights and kernels."""
+
+    flops: float
+    activation_bytes: float
+    moved_bytes: float
+    """Read and written per item, weights not counted."""
+    live_bytes: float
+    """The most that intermediate results hold at once."""
+    input_bytes: float
+    weight_bytes: float
+    num_kernels: int
+    num_parameters: int
+    operators: tuple[tuple[float, float, float, int], ...] = ()
+    """FLOPs and bytes of an item, bytes of weights, and how many operators have just these."""
+
+    @property
+    def weights_read(self) -> float:
+        """Bytes of weights that one call reads: more than there are where layers share them."""
+        return sum(weights * number for _, _, weights, number in self.operators) or self.weight_bytes
+
+
+class CeilingsMeasured(Record, frozen=True, kw_only=True, tag="latency_ceilings"):
+    """The most a device was seen to do: a large product of matrices or convolution, and a long copy."""
+
+    device: str
+    device_name: str
+    precision: str
+    flops_per_second: float
+    bytes_per_second: float
+    memory_limit_bytes: int
+    """What a point may use."""
+
+
+class LatencyMeasured(Record, frozen=True, kw_only=True, tag="latency_point"):
+    """One point, timed. Times are raw samples in seconds, oldest first."""
+
+    point: LatencyPoint
+    seconds: tuple[float, ...]
+    """Of one call: between two events of the device's own clock on a GPU, by the host's clock on a CPU."""
+    host_seconds: tuple[float, ...] = ()
+    """On a GPU: until the host had handed over all work."""
+    wall_seconds: tuple[float, ...] = ()
+    """On a GPU: until the host knew that the device had finished."""
+    kernel_seconds: float | None = None
+    """On a GPU: the sum of all kernels of one call; the rest of the time the device waits."""
+    covered_share: float | None = None
+    """Of the time, how much the operators take whose FLOPs are counted."""
+    first_call_seconds: float
+    compile_seconds: float | None = None
+    """Of the first call what a later one does not need, where compiling was asked for."""
+    num_warm_ups: int
+    stopped: str
+    """settled: the interval is narrow enough; budget or count: it was stopped before."""
+    convention: str = "adaptive"
+
+    num_parameters: int
+    flops: float
+    activation_bytes: float
+    moved_bytes: float
+    weight_bytes: float
+    num_kernels: int
+    compute_seconds: float | None = None
+    """What the operators that are bound by computing would take if they reached the ceiling."""
+    memory_seconds: float | None = None
+    """What the others would take if they reached the ceiling of memory."""
+
+    peak_memory_bytes: int
+    """On the device: weights, inputs and whatever the call held at once."""
+    process_memory_bytes: int
+    """The most the process held in the host's memory."""
+    energy_joules: float | None = None
+    """Of one call, where the device counts it and sampling took long enough."""
+    clock_hertz: float | None = None
+    temperature_celsius: float | None = None
+    throttled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a person should know of this time, in sentences."""
+    overhead_seconds: float
+    """What the point took beside its first call, warm-up and samples."""
+    place: int
+    """In the order of measuring, which is random."""
+
+    @property
+    def model(self) -> str:
+        return self.point.model
+
+
+class LatencyFailed(Record, frozen=True, kw_only=True, tag="latency_failed"):
+    """One point without a time, and why."""
+
+    point: LatencyPoint
+    why: WhyFailed
+    tried: bool
+    """False where it was known before that it would fail."""
+    message: str
+
+    @property
+    def model(self) -> str:
+        return self.point.model

@@ -1,0 +1,14 @@
+"""Run folders -> chart data -> charts, tables and one page that opens anywhere.
+
+    theme, charts         colours and looks; a Chart is rows of plain values and how they are drawn; PNG and SVG of it
+    ..._charts            one file per verb: its records -> its charts; `verb_charts` finds them by verb
+    parts                 what a page is made of, as plain data
+    search_...            the page of a search; any_page that of any other verb; comparing several runs on one page
+    pages                 which page belongs to which run
+    page, markdown        a page -> HTML with everything inside, or Markdown with pictures beside it
+    exporting, tracking   records -> CSV, Parquet, MLflow
+    live                  the page of a running search, on this machine only
+    making                all files that `hound report` was asked for
+
+Nothing here measures, knows torch or needs a network. Rows are plain values, so that tests read them without a browser.
+"""

@@ -1,0 +1,124 @@
+"""The page of any verb: what it says in words, its charts, its answer and its records as tables.
+
+In:  a run, and the charts its verb draws
+Out: a Page
+Nothing here knows a verb: what is shown follows from how records and answers are built.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from modelhound.records import Failure, ItemSkipped, RunStarted
+from modelhound.report.charts import Chart
+from modelhound.report.common_sections import command_section, failure_section, kicker, machine_section
+from modelhound.report.flattening import (
+    SENTENCE_KEYS,
+    Scalar,
+    find_sentences,
+    flat_row,
+    flat_rows_by_kind,
+    flat_table,
+    is_sentence,
+)
+from modelhound.report.parts import Block, Cell, Column, Figure, Page, Remarks, Section, Table
+from modelhound.report.wording import plural
+from modelhound.store import Run
+
+__all__ = ["any_page"]
+
+_MOST_BESIDE_ANSWER = 3
+_MOST_FIGURES = 4
+_MOST_REMARKS = 10
+
+
+def any_page(
+    run: Run, charts: Sequence[Chart] = (), *, figures: Sequence[Figure] = (), sentences: Sequence[str] = ()
+) -> Page:
+    """Verdicts on top, then charts, the answer's tables, the records, and what every page ends with."""
+    answer = msgspec.json.decode(run.answer) if run.answer is not None else {}
+    said = [_as_sentence(text) for text in sentences or find_sentences(answer)]
+    headline = run.headline or (
+        "This run is not finished." if run.answer is None else f"hound {run.verb} has finished."
+    )
+    found = (
+        _verdict_section(said[_MOST_BESIDE_ANSWER:]),
+        Section(name="charts", title="Charts", blocks=tuple(charts)) if charts else None,
+        _answer_section(answer),
+        _record_section(run),
+        failure_section(run),
+        machine_section(run),
+        command_section(run),
+    )
+    return Page(
+        title=f"{headline} · hound {run.verb}",
+        kicker=kicker(run),
+        answer=(_as_sentence(headline),),
+        sentences=tuple((text,) for text in said[:_MOST_BESIDE_ANSWER]),
+        figures=tuple(figures)[:_MOST_FIGURES],
+        sections=tuple(section for section in found if section is not None),
+        is_running=run.answer is None,
+    )
+
+
+def _as_sentence(headline: str) -> str:
+    """With a full stop, and a capital where it begins with a word and not with a name."""
+    if not headline:
+        return ""
+    first = headline.partition(" ")[0]
+    begun = headline[0].upper() + headline[1:] if first.isalpha() else headline
+    return begun if begun.endswith((".", "!", "?")) else f"{begun}."
+
+
+def _verdict_section(sentences: Sequence[str]) -> Section | None:
+    if not sentences:
+        return None
+    block: Block = Remarks(sentences=tuple((text,) for text in sentences))
+    if len(sentences) > _MOST_REMARKS:
+        rows = tuple((Cell(text),) for text in sentences)
+        block = Table(caption="Everything that follows", columns=(Column(name="finding"),), rows=rows, num_shown=10)
+    return Section(name="verdicts", title="What follows", blocks=(block,))
+
+
+def _answer_section(answer: Any) -> Section | None:
+    """Every list of things in the answer as a table of its own, and the single values in one."""
+    if not isinstance(answer, dict):
+        return None
+    tables: list[Table | None] = []
+    singles = {}
+    for name, value in answer.items():
+        title = name.replace("_", " ").capitalize()
+        if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+            tables.append(flat_table(title, [_without_sentences(flat_row(each)) for each in value]))
+        elif isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
+            rows = [{name: key, **_without_sentences(flat_row(each))} for key, each in value.items()]
+            tables.append(flat_table(title, rows))
+        else:
+            singles[name] = value
+    row = _without_sentences(flat_row(singles))
+    if row:
+        tables.append(flat_table("Single values", [{"value": key, "is": _as_text(each)} for key, each in row.items()]))
+    blocks: tuple[Block, ...] = tuple(table for table in tables if table is not None)
+    return Section(name="answer", title="The answer in numbers", blocks=blocks) if blocks else None
+
+
+def _without_sentences(row: dict[str, Scalar]) -> dict[str, Scalar]:
+    """They stand above already."""
+    return {name: value for name, value in row.items() if not (is_sentence(value) and name.endswith(SENTENCE_KEYS))}
+
+
+def _as_text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _record_section(run: Run) -> Section | None:
+    records = [each for each in run.records if not isinstance(each, RunStarted | Failure | ItemSkipped)]
+    tables = [
+        flat_table(f"{plural(len(rows), 'record')} of kind {kind}", rows)
+        for kind, rows in flat_rows_by_kind(records).items()
+    ]
+    blocks: tuple[Block, ...] = tuple(table for table in tables if table is not None)
+    if not blocks:
+        return None
+    return Section(name="records", title="Everything measured", lead="Times are medians of raw samples.", blocks=blocks)

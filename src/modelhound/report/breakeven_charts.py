@@ -1,0 +1,158 @@
+"""The charts of fine-tuning against searching.
+
+In:  BreakevenFindings
+Out: Charts with plain rows: seconds of each job by number of items; time of a search by number of models against what the
+     trainings take, in seconds and where prices were given in money and energy
+Nothing here measures.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from modelhound.records import BreakEvenCount, BreakevenFindings
+from modelhound.report.charts import COLOURS, Chart, Row
+
+__all__ = ["breakeven_charts", "models_chart", "times_chart"]
+
+_JOBS = {
+    "full": "full fine-tuning",
+    "head": "head only",
+    "cached": "head, cached features",
+    "extract": "features alone",
+}
+_WAYS = {"plain": "search, one after the other", "engine": "search, all together"}
+_POINTS = tuple(round(10 ** (step / 8), 3) for step in range(0, 33))
+_DECADES = [10.0**power for power in range(-4, 9)]
+
+
+def breakeven_charts(findings: BreakevenFindings) -> tuple[Chart, ...]:
+    """All charts; those in money and energy where prices were given."""
+    charts = [times_chart(findings)]
+    units: list[tuple[str, str, float]] = [("seconds", "seconds", 1.0)]
+    if findings.price_per_hour is not None:
+        units.append(("money", "money", findings.price_per_hour / 3600))
+    if findings.watts is not None:
+        units.append(("energy", "watt-hours", findings.watts / 3600))
+    for model in dict.fromkeys(each.model for each in findings.counts):
+        own = [each for each in findings.counts if each.model == model]
+        largest = max(each.num_items for each in own)
+        shown = [each for each in own if each.num_items == largest]
+        charts += [models_chart(shown, unit, title, factor) for unit, title, factor in units]
+    return tuple(charts)
+
+
+def times_chart(findings: BreakevenFindings) -> Chart:
+    """Seconds of each job against the number of items."""
+    rows: tuple[Row, ...] = tuple(
+        {"model": row.model, "items": row.num_items, "job": _JOBS[job], "seconds": seconds}
+        for row in findings.rows
+        for job, seconds in row.seconds.items()
+    )
+    models = list(dict.fromkeys(str(row["model"]) for row in rows))
+    epochs = findings.rows[0].num_epochs if findings.rows else 0
+    return Chart(
+        name="breakeven_times",
+        title=f"What {epochs} epochs of training take, and extracting features once",
+        caption="The distance between two lines is how many times as long one job takes: the axes are logarithmic.",
+        data=rows,
+        draw=lambda data: _draw_times(data, models),
+    )
+
+
+def _draw_times(data: Any, models: Sequence[str]) -> Any:
+    import altair
+
+    jobs = list(_JOBS.values())
+    return (
+        altair.Chart(data)
+        .mark_line(point=True)
+        .encode(
+            x=altair.X("items:Q", title="items", scale=altair.Scale(type="log", nice=False, padding=10),
+                       axis=altair.Axis(format="~s", tickCount=4)),
+            y=altair.Y("seconds:Q", title="seconds", scale=altair.Scale(type="log", nice=False, padding=10),
+                       axis=altair.Axis(format="~g", values=_DECADES)),
+            color=altair.Color("job:N", title=None, scale=altair.Scale(domain=jobs, range=list(COLOURS[: len(jobs)]))),
+            tooltip=["model:N", "items:Q", "job:N", "seconds:Q"],
+        )
+        .properties(width=250, height=200)
+        .facet(
+            facet=altair.Facet("model:N", title=None, sort=list(models), header=altair.Header(labelAnchor="start")),
+            columns=2,
+        )
+    )  # fmt: skip
+
+
+def models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, factor: float) -> Chart:
+    """Lines of searching that rise with the number of models, and the trainings they cross."""
+    first = counts[0]
+    rows: list[Row] = []
+    for way, per_model in {each.way: each.search_seconds_per_model for each in counts}.items():
+        rows += [
+            {"what": _WAYS[way], "models": count, "value": count * per_model * factor, "kind": "search", "label": None}
+            for count in _POINTS
+        ]
+    for scenario, seconds in {each.scenario: each.training_seconds for each in counts}.items():
+        rows += [
+            {
+                "what": f"training, {scenario}",
+                "models": end,
+                "value": seconds * factor,
+                "kind": "training",
+                "label": None,
+            }
+            for end in (_POINTS[0], _POINTS[-1])
+        ]
+    rows += [
+        {
+            "what": _WAYS[each.way],
+            "models": each.training_seconds / each.search_seconds_per_model,
+            "value": each.training_seconds * factor,
+            "low": each.interval[0],
+            "high": each.interval[1],
+            "kind": "break-even",
+            "label": f"{each.num_models:,}",
+        }
+        for each in counts
+    ]
+    slug = "".join(letter if letter.isalnum() else "-" for letter in first.model)
+    return Chart(
+        name=f"breakeven_models_{unit}_{slug}",
+        title=f"{first.model} on {first.num_items:,} items: from how many models on searching costs more",
+        caption="Dots are break-even counts with their intervals; right of a dot the search takes longer than that training.",
+        data=tuple(rows),
+        draw=lambda data: _draw_models(data, title, [str(row["what"]) for row in rows]),
+    )
+
+
+def _draw_models(data: Any, title: str, names: Sequence[str]) -> Any:
+    import altair
+
+    order = list(dict.fromkeys(names))
+    colour = altair.Color("what:N", title=None, sort=order, scale=altair.Scale(domain=order, range=list(COLOURS)))
+    x = altair.X(
+        "models:Q",
+        title="models searched over",
+        scale=altair.Scale(type="log", nice=False),
+        axis=altair.Axis(format="~s", values=_DECADES),
+    )
+    y = altair.Y(
+        "value:Q",
+        title=title,
+        scale=altair.Scale(type="log", nice=False),
+        axis=altair.Axis(format="~g", values=_DECADES),
+    )
+    base = altair.Chart(data)
+    lines = base.transform_filter("datum.kind === 'search'").mark_line().encode(x=x, y=y, color=colour)
+    levels = (
+        base.transform_filter("datum.kind === 'training'").mark_line(strokeDash=[6, 4]).encode(x=x, y=y, color=colour)
+    )
+    crossings = base.transform_filter("datum.kind === 'break-even'")
+    spans = crossings.mark_rule(strokeWidth=5, opacity=0.35).encode(x=altair.X("low:Q"), x2="high:Q", y=y, color=colour)
+    dots = crossings.mark_point(size=80).encode(x=x, y=y, color=colour, tooltip=["what:N", "label:N"])
+    is_plain = f"datum.what === '{_WAYS['plain']}'"
+    words = crossings.encode(x=x, y=y, text="label:N")  # one count to the left of its dot, the other to the right
+    labels = [
+        words.transform_filter(is_plain).mark_text(dy=-11, dx=-4, align="right", fontWeight=600),
+        words.transform_filter(f"!({is_plain})").mark_text(dy=14, dx=4, align="left", fontWeight=600),
+    ]
+    return altair.layer(lines, levels, spans, dots, *labels, data=data).properties(height=320)

@@ -1,0 +1,132 @@
+"""One chart: rows of plain values, and how they are drawn.
+
+In:  Charts, made by the `..._charts` module of each verb
+Out: Vega-Lite specifications with the theme of this package, and PNG and SVG files
+A chart says what is drawn where; colours, fonts and sizes are the theme's. Nothing here knows records. altair is imported
+when something is drawn.
+"""
+
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from modelhound.errors import RequestError
+from modelhound.report.theme import COLOURS, PHASE_COLOURS, chart_config, darken
+from modelhound.report.writing import write_file
+
+if TYPE_CHECKING:
+    import altair
+
+__all__ = ["COLOURS", "FORMATS", "PHASE_COLOURS", "Chart", "Row", "phase_scale", "save_charts", "spec"]
+
+FORMATS = ("png", "svg")
+"""Kinds of picture that `save_charts` makes."""
+
+Row: TypeAlias = dict[str, str | float | int | bool | None]
+
+_ROWS = "rows"
+_PICTURE_WIDTH = 640
+_PIXELS_PER_POINT = 2.0
+_FIXED_WIDTH = {"facet", "hconcat", "vconcat", "concat", "repeat"}  # these cannot fill their container
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """What a chart shows, its rows, and how to draw them."""
+
+    name: str
+    """The name of its files without the ending, such as latency_batch_text."""
+    title: str
+    """What it shows, a sentence if possible."""
+    caption: str
+    """What to read from it."""
+    data: tuple[Row, ...]
+    draw: "Callable[[Any], altair.TopLevelMixin]"
+    """Rows -> an altair chart that has no theme, size or colours of its own. The rows come as `altair.NamedData`, so
+    every field needs its type: "seconds:Q"."""
+
+
+def spec(chart: Chart, *, dark: bool = False, width: int | None = None) -> dict[str, Any]:
+    """The Vega-Lite specification with the theme; as wide as what holds it, unless a width in pixels is given."""
+    drawn = _draw(chart)
+    if not _FIXED_WIDTH & drawn.keys():
+        if width is not None:
+            drawn.setdefault("width", width)
+        elif "width" not in drawn:
+            drawn |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+            _count_height(drawn, chart.data)
+    drawn["description"] = f"{chart.title} {chart.caption}".strip()
+    drawn["config"] = chart_config(dark=dark)
+    return darken(drawn) if dark else drawn
+
+
+def save_charts(
+    charts: Sequence[Chart], folder: Path, formats: Sequence[str] = FORMATS, *, dark: bool = False
+) -> tuple[Path, ...]:
+    """Draw every chart into `folder`, one file per format; the paths in order."""
+    import vl_convert
+
+    unknown = [each for each in formats if each not in FORMATS]
+    if unknown or not formats:
+        raise RequestError(
+            f"cannot draw charts as {', '.join(unknown) or 'nothing'!r}: expected {' or '.join(FORMATS)}"
+        )
+    paths = []
+    for chart in charts:
+        text = msgspec.json.encode(_with_title(chart, spec(chart, dark=dark, width=_PICTURE_WIDTH))).decode()
+        for each in formats:
+            if each == "png":
+                picture = vl_convert.vegalite_to_png(text, scale=_PIXELS_PER_POINT)
+            else:
+                picture = vl_convert.vegalite_to_svg(text).encode()
+            paths.append(write_file(folder / f"{chart.name}.{each}", picture))
+    return tuple(paths)
+
+
+def phase_scale(phases: Sequence[str]) -> "altair.Scale":
+    """The colour scale of these phases, in this order; phases without a fixed colour get those that are left."""
+    import altair
+
+    taken = {PHASE_COLOURS[phase] for phase in phases if phase in PHASE_COLOURS}
+    spare = [colour for colour in COLOURS if colour not in taken] or list(COLOURS)
+    unknown = [phase for phase in phases if phase not in PHASE_COLOURS]
+    own = {phase: spare[place % len(spare)] for place, phase in enumerate(unknown)}
+    return altair.Scale(domain=list(phases), range=[PHASE_COLOURS.get(phase) or own[phase] for phase in phases])
+
+
+def _draw(chart: Chart) -> dict[str, Any]:
+    """Rows are put in by name at the end: altair would check every value of thousands of rows."""
+    import altair
+
+    drawn: dict[str, Any] = chart.draw(altair.NamedData(name=_ROWS)).to_dict()
+    for theirs in ("config", "$schema", "usermeta"):  # the theme is ours; the page carries one version of Vega-Lite
+        drawn.pop(theirs, None)
+    rows = [{key: _finite(value) for key, value in row.items()} for row in chart.data]
+    return drawn | {"datasets": {**drawn.get("datasets", {}), _ROWS: rows}}
+
+
+def _count_height(drawn: dict[str, Any], rows: Sequence[Row]) -> None:
+    """A height of so many pixels a name, as one number: Vega-Lite cannot fit the width of a chart without one."""
+    step = drawn.get("height", {}).get("step") if isinstance(drawn.get("height"), dict) else None
+    layers = [drawn, *drawn.get("layer", ())]
+    fields = [layer.get("encoding", {}).get("y", {}).get("field") for layer in layers]
+    field = next((each for each in fields if each), None)
+    if step and field:
+        drawn["height"] = step * max(1, len({row.get(field) for row in rows}))
+
+
+def _finite(value: object) -> object:
+    """JSON has no word for infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _with_title(chart: Chart, drawn: dict[str, Any]) -> dict[str, Any]:
+    """A picture leaves its page: it carries its words."""
+    return drawn | {
+        "title": {"text": textwrap.wrap(chart.title, 78), "subtitle": textwrap.wrap(chart.caption, 104)},
+    }

@@ -1,0 +1,87 @@
+"""What was asked, as the command line that asks it again.
+
+In:  a verb and the settings its run folder keeps
+Out: a command line a shell understands
+Only what differs from the defaults is said. Nothing here runs anything.
+"""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from modelhound import settings as all_settings
+
+__all__ = ["command_to_repeat", "command_to_train"]
+
+_NEVER_REPEATED = ("run",)  # it would take up the old run folder, where everything is measured already
+_SETTINGS = {"loader": "LoaderSearchSettings"}  # where they are not called after the verb
+_CARRIED_TO_TRAINING = ("columns", "task", "split", "arch", "allow_code", "tokens")
+
+
+def command_to_repeat(verb: str, settings: Mapping[str, Any]) -> str:
+    """`hound VERB …` as it was asked."""
+    defaults, positional = _read_defaults(verb)
+    words = ["hound", verb]
+    for name in positional:
+        words += _as_words(settings.get(name))
+    for name, value in settings.items():
+        if (
+            name in (*positional, *_NEVER_REPEATED)
+            or value is None
+            or (name in defaults and _same(defaults[name], value))
+        ):
+            continue
+        words += _as_option(name, value)
+    return shlex.join(words)
+
+
+def command_to_train(settings: Mapping[str, Any], model: str) -> str:
+    """`hound train …` for one model on the data of a search, with all of its items."""
+    defaults, _ = _read_defaults("search")
+    words = ["hound", "train", str(settings.get("data", "")), "--model", model]
+    for name in _CARRIED_TO_TRAINING:
+        value = settings.get(name)
+        if value is not None and not _same(defaults.get(name), value):
+            words += _as_option(name, value)
+    return shlex.join(words)
+
+
+def _read_defaults(verb: str) -> tuple[dict[str, Any], list[str]]:
+    """Defaults of a verb's settings by name, and the names that need no option; nothing where the verb is not known here."""
+    kind = getattr(all_settings, _SETTINGS.get(verb, f"{verb.capitalize()}Settings"), None)
+    if kind is None or not dataclasses.is_dataclass(kind):
+        return {}, ["data"]
+    defaults: dict[str, Any] = {}
+    positional: list[str] = []
+    for each in dataclasses.fields(kind):
+        if each.default is not dataclasses.MISSING:
+            defaults[each.name] = each.default
+        elif each.default_factory is not dataclasses.MISSING:
+            defaults[each.name] = each.default_factory()
+        if not each.kw_only:
+            positional.append(each.name)
+    return defaults, positional
+
+
+def _same(default: Any, value: Any) -> bool:
+    """The run folder keeps JSON, which has lists for tuples and texts for paths."""
+    if isinstance(default, tuple | list) and isinstance(value, tuple | list):
+        return [str(each) for each in default] == [str(each) for each in value]
+    return bool(default == value) or (default is not None and str(default) == str(value))
+
+
+def _as_option(name: str, value: Any) -> list[str]:
+    option = f"--{name.replace('_', '-')}"
+    if value is True:
+        return [option]
+    words = _as_words(value)
+    return [option, *words] if words else []
+
+
+def _as_words(value: Any) -> list[str]:
+    if value is None or value is False:
+        return []
+    if isinstance(value, list | tuple):
+        return [str(each) for each in value]
+    return [str(value)]

@@ -1,0 +1,246 @@
+"""Several runs on one page.
+
+In:  two or more runs, of one verb or of several
+Out: a Page: what each found side by side, the models they have in common, then each run by itself, folded
+Nothing here measures: only what the runs hold is compared, and where they ran on different machines the page says so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from modelhound.analysis.ranking import rank_agreement
+from modelhound.records import RunStarted
+from modelhound.report.charts import Chart, Row
+from modelhound.report.parts import (
+    Block,
+    Cell,
+    ChartPair,
+    Column,
+    Commands,
+    Page,
+    Remarks,
+    Section,
+    Sentence,
+    Strong,
+    Table,
+)
+from modelhound.report.search_drawing import title_of
+from modelhound.report.search_view import SearchView, view_search
+from modelhound.report.wording import duration_text, metric_interval_text, metric_text, moment_text, plural
+from modelhound.store import Run
+
+__all__ = ["comparison_page"]
+
+_MOST_MODELS = 24
+
+
+def comparison_page(runs: Sequence[Run], build: Callable[[Run], Page]) -> Page:
+    """All runs; `build` makes the page of one."""
+    names = _names(runs)
+    views = [view_search(run) for run in runs if run.verb == "search"]
+    all_search = len(views) == len(runs)
+    blocks: list[Block] = [_overview(runs, names, views if all_search else ())]
+    sections = [Section(name="overview", title="Side by side", lead=_machines_differ(runs), blocks=tuple(blocks))]
+    if all_search:
+        sections += _common_models(views, names)
+    for place, run in enumerate(runs, start=1):
+        sections.append(_one_run(build(run), names[place - 1], place))
+    return Page(
+        title=f"{plural(len(runs), 'run')} compared · modelhound",
+        kicker="hound report · " + ", ".join(dict.fromkeys(f"hound {run.verb}" for run in runs)),
+        answer=_answer(views if all_search else (), runs),
+        sentences=tuple(_finding(run, name) for run, name in zip(runs[:6], names, strict=False)),
+        sections=tuple(sections),
+        is_running=any(run.answer is None for run in runs),
+    )
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """Folder names, with their number where two are the same."""
+    names = [run.path.name or str(run.path) for run in runs]
+    return [f"{name} ({place})" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
+
+
+def _answer(views: Sequence[SearchView], runs: Sequence[Run]) -> Sentence:
+    winners = [view.ranking.models[0].model for view in views if view.ranking.models]
+    if winners and len(winners) == len(runs):
+        if len(set(winners)) == 1:
+            return (Strong(winners[0]), f" is the best in all {len(runs)} runs.")
+        most = max(dict.fromkeys(winners), key=winners.count)
+        if winners.count(most) > 1:
+            return (Strong(most), f" is the best in {winners.count(most)} of {len(runs)} runs; the others disagree.")
+        return (f"Each of the {len(runs)} runs has another best model.",)
+    return (f"{plural(len(runs), 'run')} side by side.",)
+
+
+def _finding(run: Run, name: str) -> Sentence:
+    return (Strong(name), f": {run.headline or 'not finished'}")
+
+
+def _overview(runs: Sequence[Run], names: Sequence[str], views: Sequence[SearchView]) -> Table:
+    columns = [
+        Column(name="run"),
+        Column(name="verb"),
+        Column(name="data"),
+        Column(name="asked at"),
+        Column(name="device"),
+    ]
+    columns += [Column(name="machine"), Column(name="answer")]
+    if views:
+        columns += [Column(name="score", is_number=True), Column(name="interval", is_number=True)]
+        columns += [Column(name="items", is_number=True), Column(name="model time", is_number=True)]
+    rows = []
+    for place, run in enumerate(runs):
+        started = run.of(RunStarted)
+        machine = started[-1].machine if started else None
+        cells = [
+            Cell(names[place]),
+            Cell(run.verb),
+            Cell(str(run.settings.get("data") or "–")),
+            Cell(moment_text(run.at)),
+            Cell(started[-1].device if started else "–"),
+            Cell((machine.gpus[0] if machine.gpus else machine.cpu) if machine else "–"),
+            Cell(run.headline or "not finished"),
+        ]
+        rows.append((*cells, *(_search_cells(views[place]) if views else ())))
+    return Table(caption="What each run found", columns=tuple(columns), rows=tuple(rows))
+
+
+def _search_cells(view: SearchView) -> tuple[Cell, ...]:
+    ranking = view.ranking
+    if not ranking.models:
+        return (Cell("–"),) * 4
+    best = ranking.models[0]
+    seconds = sum(row.seconds for row in ranking.models) + sum(each.seconds for each in view.dropped)
+    return (
+        Cell(metric_text(ranking.metric, best.score), best.score),
+        Cell(metric_interval_text(ranking.metric, best.interval), best.interval[0]),
+        Cell(f"{ranking.num_items:,}", ranking.num_items),
+        Cell(duration_text(seconds), seconds),
+    )
+
+
+def _machines_differ(runs: Sequence[Run]) -> str:
+    machines = {(start.machine.cpu, start.machine.gpus, start.device) for run in runs for start in run.of(RunStarted)}
+    if len(machines) < 2:
+        return ""
+    return "The runs come from different machines or devices: scores can be compared, and times only as what those machines do."
+
+
+def _common_models(views: Sequence[SearchView], names: Sequence[str]) -> list[Section]:
+    """Scores and speed of the models that at least two runs measured."""
+    scores = [{row.model: row for row in view.ranking.models} for view in views]
+    counts: dict[str, int] = {}
+    for each in scores:
+        for model in each:
+            counts[model] = counts.get(model, 0) + 1
+    common = [model for model, count in counts.items() if count > 1]
+    if not common:
+        return []
+    metric = views[0].ranking.metric
+    common.sort(key=lambda model: -max(each[model].score for each in scores if model in each))
+    rows: list[Row] = []
+    for name, view, each in zip(names, views, scores, strict=True):
+        for model in common[:_MOST_MODELS]:
+            if model in each:
+                speed = view.ranking.num_items / max(each[model].seconds, 1e-9)
+                low, high = each[model].interval
+                rows.append(
+                    {"model": model, "run": name, "score": each[model].score, "low": low, "high": high, "speed": speed}
+                )
+    order = common[:_MOST_MODELS]
+    pair = ChartPair(charts=(_score_chart(rows, names, order, metric), _speed_chart(rows, names, order)))
+    agreement = _agreement_remarks(scores, names)
+    left_out = len(common) - len(order)
+    lead = f"{plural(len(common), 'model')} were measured by more than one run" + (
+        f"; the best {len(order)} are drawn." if left_out else "."
+    )
+    return [Section(name="common", title="Models in common", lead=lead, blocks=(pair, *agreement))]
+
+
+def _agreement_remarks(scores: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tuple[Remarks, ...]:
+    sentences: list[Sentence] = []
+    for first in range(len(scores)):
+        for second in range(first + 1, len(scores)):
+            both = [model for model in scores[first] if model in scores[second]]
+            tau = rank_agreement(
+                [scores[first][model].score for model in both], [scores[second][model].score for model in both]
+            )
+            if tau is not None:
+                told = f" agree on the order of {plural(len(both), 'model')} by Kendall's tau = {tau:+.2f}."
+                sentences.append((Strong(names[first]), " and ", Strong(names[second]), told))
+    return (Remarks(sentences=tuple(sentences[:10])),) if sentences else ()
+
+
+def _score_chart(rows: Sequence[Row], names: Sequence[str], order: Sequence[str], metric: str) -> Chart:
+    def draw(data: Any) -> Any:
+        import altair
+
+        axis = altair.Axis(format=".2f" if metric == "R2" else "~%")
+        base = altair.Chart(data, height=altair.Step(26)).encode(
+            y=altair.Y("model:N", sort=list(order), title=None),
+            color=altair.Color("run:N", scale=altair.Scale(domain=list(names)), title=None),
+            tooltip=[
+                "run:N",
+                "model:N",
+                *(altair.Tooltip(f"{each}:Q", format=".3f") for each in ("score", "low", "high")),
+            ],
+        )
+        low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=axis)
+        dots = base.mark_point(filled=True, size=80, opacity=1).encode(
+            x="score:Q", shape=altair.Shape("run:N", scale=altair.Scale(domain=list(names)), title=None)
+        )
+        return base.mark_rule(strokeWidth=2, opacity=0.4).encode(x=low, x2="high:Q") + dots
+
+    return Chart(
+        name="compare_scores",
+        title=f"{title_of(metric)} of models in common",
+        caption="One mark per run, lines are intervals.",
+        data=tuple(rows),
+        draw=draw,
+    )
+
+
+def _speed_chart(rows: Sequence[Row], names: Sequence[str], order: Sequence[str]) -> Chart:
+    def draw(data: Any) -> Any:
+        import altair
+
+        return (
+            altair.Chart(data, height=altair.Step(26))
+            .mark_point(filled=True, size=80, opacity=1)
+            .encode(
+                y=altair.Y("model:N", sort=list(order), title=None),
+                x=altair.X(
+                    "speed:Q", title="items per second", scale=altair.Scale(type="log"), axis=altair.Axis(format="~s")
+                ),
+                color=altair.Color("run:N", scale=altair.Scale(domain=list(names)), title=None),
+                shape=altair.Shape("run:N", scale=altair.Scale(domain=list(names)), title=None),
+                tooltip=["run:N", "model:N", altair.Tooltip("speed:Q", title="items per second", format=",.3~s")],
+            )
+        )
+
+    return Chart(
+        name="compare_speed",
+        title="Speed of models in common",
+        caption="One mark per run, scoring included. To the right is faster.",
+        data=tuple(rows),
+        draw=draw,
+    )
+
+
+def _one_run(page: Page, name: str, place: int) -> Section:
+    """A run's own page as one folded section."""
+    blocks: list[Block] = [Remarks(sentences=(page.answer, *page.sentences))]
+    for section in page.sections:
+        blocks += [_renamed(block, place) for block in section.blocks if not isinstance(block, Commands)]
+    return Section(name=f"run-{place}", title=name, lead=page.kicker, blocks=tuple(blocks), is_folded=True)
+
+
+def _renamed(block: Block, place: int) -> Block:
+    """Charts of several runs on one page need names of their own."""
+    if isinstance(block, Chart):
+        return replace(block, name=f"run{place}_{block.name}")
+    if isinstance(block, ChartPair):
+        return ChartPair(charts=tuple(replace(chart, name=f"run{place}_{chart.name}") for chart in block.charts))
+    return block

@@ -1,0 +1,307 @@
+"""The charts of `hound loader`.
+
+In:  its answer, and the runs that were made for real
+Out: Charts with plain rows, for each kind of items: time over workers with the batch fixed, time over the batch with the
+     workers fixed, both for each model as a heat map, the regret of every pair, the best pair by length of the run, sub-times
+Nothing here measures. Points that were composed and not run are drawn hollow.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from modelhound.records import FeedMeasured, KindAnswer, LoaderAnswer
+from modelhound.report.charts import Chart, Row, phase_scale
+
+if TYPE_CHECKING:
+    import altair
+
+__all__ = ["loader_charts"]
+
+_MOST_MODELS = 12
+_MOST_BARS = 40
+_SUB_TIMES = ("first batch", "wait for data", "data to device", "forward", "rest")
+_PANEL_WIDTH, _PANEL_HEIGHT, _COLUMNS = 190, 150, 3
+
+
+def loader_charts(answer: LoaderAnswer, runs: Sequence[FeedMeasured] = ()) -> tuple[Chart, ...]:
+    """All charts, for every kind of items in turn."""
+    charts: list[Chart] = []
+    for kind in answer.kinds:
+        if not kind.seconds:
+            continue
+        where = f"{kind.kind} items of {answer.data} on {answer.device}, runs of {kind.num_items} items"
+        charts += [
+            _fixed_batch(kind, where),
+            _fixed_workers(kind, where),
+            _fixed_model(kind, where),
+            _regret(kind, where),
+        ]
+        if kind.lengths:
+            charts.append(_run_length(kind, where))
+        own = [run for run in runs if run.item_kind == kind.kind]
+        if own:
+            charts.append(_sub_times(kind, own, answer))
+    return tuple(charts)
+
+
+def _rows(kind: KindAnswer) -> tuple[Row, ...]:
+    """One row for each model and pair that works; of many models some, from the fastest to the slowest."""
+    by_speed = sorted(kind.models, key=lambda each: each.seconds)
+    names = [each.model for each in by_speed] or list(dict.fromkeys(each.model for each in kind.seconds))
+    if len(names) > _MOST_MODELS:
+        names = [names[place * (len(names) - 1) // (_MOST_MODELS - 1)] for place in range(_MOST_MODELS)]
+    best: dict[str, float] = {}
+    for each in kind.seconds:
+        if each.seconds is not None:
+            best[each.model] = min(best.get(each.model, each.seconds), each.seconds)
+    return tuple(
+        {
+            "model": each.model,
+            "batch": each.batch,
+            "workers": each.workers,
+            "seconds": each.seconds,
+            "regret": each.seconds / best[each.model] - 1,
+            "how": "measured" if each.measured else "composed",
+        }
+        for each in kind.seconds
+        if each.seconds is not None and each.model in names
+    )
+
+
+def _fixed_batch(kind: KindAnswer, where: str) -> Chart:
+    return Chart(
+        name=f"loader_{kind.kind}_fixed_batch",
+        title=f"Time over workers, one panel for each batch size: {where}",
+        caption="A line is a model. Where it stops falling, more workers bring nothing. Hollow points were composed, not run.",
+        data=_rows(kind),
+        draw=lambda data: _draw_lines(data, "workers", "batch", "workers"),
+    )
+
+
+def _fixed_workers(kind: KindAnswer, where: str) -> Chart:
+    return Chart(
+        name=f"loader_{kind.kind}_fixed_workers",
+        title=f"Time over the batch size, one panel for each number of workers: {where}",
+        caption="A line is a model. Large batches delay the first batch; small ones cost calls. Hollow points were composed.",
+        data=_rows(kind),
+        draw=lambda data: _draw_lines(data, "batch", "workers", "batch size"),
+    )
+
+
+def _draw_lines(data: Any, along: str, panel: str, title: str) -> "altair.TopLevelMixin":
+    import altair
+
+    x = altair.X(f"{along}:O", title=title, axis=altair.Axis(labelAngle=0))
+    y = altair.Y("seconds:Q", title="seconds, end to end", scale=altair.Scale(type="log", nice=False))
+    colour = altair.Color("model:N", title=None, legend=altair.Legend(orient="bottom", columns=3, labelLimit=260))
+    lines = altair.Chart().mark_line().encode(x=x, y=y, color=colour)
+    points = (
+        altair.Chart()
+        .mark_point(size=36, filled=False, strokeWidth=1.5)
+        .encode(
+            x=x,
+            y=y,
+            color=colour,
+            fill=altair.condition(
+                "datum.how == 'measured'", altair.Color("model:N", legend=None), altair.value("transparent")
+            ),
+            tooltip=["model:N", "batch:O", "workers:O", altair.Tooltip("seconds:Q", format=".3f"), "how:N"],
+        )
+    )
+    layered = altair.layer(lines, points, data=data).properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
+    label = (
+        "'batch ' + datum.label" if panel == "batch" else "datum.label + (datum.label == '1' ? ' worker' : ' workers')"
+    )
+    panels = altair.Facet(f"{panel}:O", title=None, header=altair.Header(labelExpr=label))
+    drawn: altair.TopLevelMixin = layered.facet(facet=panels, columns=_COLUMNS)
+    return drawn
+
+
+def _fixed_model(kind: KindAnswer, where: str) -> Chart:
+    return Chart(
+        name=f"loader_{kind.kind}_fixed_model",
+        title=f"Both at once, one panel for each model: {where}",
+        caption="How much longer a pair takes than the best one of the model; the darker, the worse.",
+        data=_rows(kind),
+        draw=_draw_model_panels,
+    )
+
+
+def _draw_model_panels(data: Any) -> "altair.TopLevelMixin":
+    import altair
+
+    drawn: altair.TopLevelMixin = (
+        altair.Chart(data)
+        .mark_rect()
+        .encode(
+            x=altair.X("workers:O", title="workers", axis=altair.Axis(labelAngle=0)),
+            y=altair.Y("batch:O", title="batch size", sort="descending"),
+            color=_regret_colour(),
+            tooltip=[
+                "model:N",
+                "batch:O",
+                "workers:O",
+                altair.Tooltip("seconds:Q", format=".3f"),
+                altair.Tooltip("regret:Q", format=".1%"),
+                "how:N",
+            ],
+        )
+        .properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
+        .facet(
+            facet=altair.Facet("model:N", title=None, header=altair.Header(labelLimit=_PANEL_WIDTH)), columns=_COLUMNS
+        )
+    )
+    return drawn
+
+
+def _regret_colour() -> "altair.Color":
+    """Light is good. Beyond twice the time it does not matter how bad."""
+    import altair
+
+    return altair.Color(
+        "regret:Q",
+        title="regret",
+        scale=altair.Scale(scheme="blues", type="sqrt", domain=[0, 1], clamp=True),
+        legend=altair.Legend(format="%"),
+    )
+
+
+def _regret(kind: KindAnswer, where: str) -> Chart:
+    rows: list[Row] = [
+        {
+            "batch": each.batch,
+            "workers": each.workers,
+            "regret": each.mean,
+            "label": "fails" if each.mean is None else f"{each.mean:.1%}",
+            "mark": "recommended" if place == 0 else "as good within noise" if each.as_good else "",
+        }
+        for place, each in enumerate(kind.regret)
+    ]
+    best = kind.regret[0]
+    return Chart(
+        name=f"loader_{kind.kind}_regret",
+        title=f"Mean regret over {len(kind.models)} models: {where}",
+        caption=f"{best.batch} x {best.workers} is recommended (thick frame); thin frames are as good within noise.",
+        data=tuple(rows),
+        draw=_draw_regret,
+    )
+
+
+def _draw_regret(data: Any) -> "altair.TopLevelMixin":
+    import altair
+
+    base = altair.Chart(data).encode(
+        x=altair.X("workers:O", title="workers", axis=altair.Axis(labelAngle=0)),
+        y=altair.Y("batch:O", title="batch size", sort="descending"),
+        tooltip=["batch:O", "workers:O", altair.Tooltip("regret:Q", format=".2%"), "mark:N"],
+    )
+    squares = base.mark_rect().encode(color=_regret_colour())
+    words = base.mark_text(fontSize=12).encode(
+        text="label:N", color=altair.condition("datum.regret > 0.45", altair.value("white"), altair.value("black"))
+    )
+    frames = (
+        base.transform_filter("datum.mark != ''")
+        .mark_rect(filled=False, stroke="black")
+        .encode(strokeWidth=altair.condition("datum.mark == 'recommended'", altair.value(3), altair.value(1)))
+    )
+    drawn: altair.TopLevelMixin = (squares + words + frames).properties(height=altair.Step(38))
+    return drawn
+
+
+def _run_length(kind: KindAnswer, where: str) -> Chart:
+    recommended = kind.recommended
+    pair = "" if recommended is None else f"{recommended.batch} x {recommended.workers}"
+    rows: list[Row] = [
+        {
+            "items": each.num_items,
+            "regret": each.recommended_regret,
+            "best": f"{each.batch} x {each.workers}",
+            "seconds": each.seconds,
+        }
+        for each in kind.lengths
+    ]
+    return Chart(
+        name=f"loader_{kind.kind}_run_length",
+        title=f"The best pair depends on the length of the run: {where.partition(', runs')[0]}",
+        caption=f"Words are the best pair at each length; the height is what {pair} loses against it, cut at 100 %.",
+        data=tuple(rows),
+        draw=_draw_run_length,
+    )
+
+
+def _draw_run_length(data: Any) -> "altair.TopLevelMixin":
+    import altair
+
+    base = altair.Chart(data).encode(
+        x=altair.X("items:Q", title="items in the run", scale=altair.Scale(type="log")),
+        y=altair.Y(
+            "regret:Q",
+            title="regret of the recommended pair",
+            scale=altair.Scale(type="sqrt", domain=[0, 1], clamp=True),
+            axis=altair.Axis(format="%"),
+        ),
+        tooltip=[
+            "items:Q",
+            "best:N",
+            altair.Tooltip("regret:Q", format=".1%"),
+            altair.Tooltip("seconds:Q", format=".3s"),
+        ],
+    )
+    line = base.mark_line(strokeDash=[4, 3], opacity=0.6)
+    points = base.mark_circle(size=90, opacity=1).encode(color=altair.Color("best:N", title="best pair"))
+    words = base.mark_text(dy=-12).encode(text="best:N")
+    drawn: altair.TopLevelMixin = (line + points + words).properties(height=240)
+    return drawn
+
+
+def _sub_times(kind: KindAnswer, runs: Sequence[FeedMeasured], answer: LoaderAnswer) -> Chart:
+    """Mean over repeats; of many runs those with the pairs that are best."""
+    order = {(row.batch, row.workers): place for place, row in enumerate(kind.regret)}
+    grouped: dict[tuple[str, int, int], list[FeedMeasured]] = {}
+    for run in sorted(runs, key=lambda each: (order.get((each.batch, each.workers), len(order)), each.model)):
+        grouped.setdefault((run.model, run.batch, run.workers), []).append(run)
+    rows: list[Row] = []
+    for (model, batch, workers), same in list(grouped.items())[:_MOST_BARS]:
+        for place, phase in enumerate(_SUB_TIMES):
+            seconds = sum(_seconds_of(run, phase) for run in same) / len(same)
+            pair = f"{batch} x {workers}"
+            rows.append({"model": model, "pair": pair, "phase": phase, "order": place, "seconds": seconds})
+    pairs = list(dict.fromkeys(str(row["pair"]) for row in rows))
+    return Chart(
+        name=f"loader_{kind.kind}_sub_times",
+        title=f"Where the time of the runs went: {kind.kind} items of {answer.data} on {answer.device}",
+        caption="Only runs that were made for real, best pairs first. The rest is starting and stopping workers, and Python.",
+        data=tuple(rows),
+        draw=lambda data: _draw_sub_times(data, pairs),
+    )
+
+
+def _seconds_of(run: FeedMeasured, phase: str) -> float:
+    totals = {samples.phase: samples.total for samples in run.phases}
+    if phase == "first batch":
+        return run.first_batch_seconds
+    if phase == "wait for data":
+        return totals.get(phase, 0.0) - run.first_batch_seconds
+    return run.rest_seconds if phase == "rest" else totals.get(phase, 0.0)
+
+
+def _draw_sub_times(data: Any, pairs: Sequence[str]) -> "altair.TopLevelMixin":
+    import altair
+
+    drawn: altair.TopLevelMixin = (
+        altair.Chart(data)
+        .mark_bar()
+        .encode(
+            y=altair.Y("pair:N", sort=list(pairs), title="batch x workers"),
+            x=altair.X("seconds:Q", title="seconds, end to end"),
+            color=altair.Color("phase:N", title=None, scale=phase_scale(_SUB_TIMES), sort=list(_SUB_TIMES)),
+            order="order:Q",
+            tooltip=["model:N", "pair:N", "phase:N", altair.Tooltip("seconds:Q", format=".3f")],
+        )
+        .properties(width=520, height=altair.Step(14))
+        .facet(
+            row=altair.Row("model:N", title=None, header=altair.Header(labelAngle=0, labelAlign="left", labelLimit=160))
+        )
+        .resolve_scale(y="independent")
+    )
+    return drawn

@@ -1,0 +1,29 @@
+"""Which page belongs to which verb.
+
+In:  one run or several
+Out: a Page
+A verb without a page of its own gets the one that any run gets, with the charts of `verb_charts`.
+"""
+
+from collections.abc import Sequence
+
+from modelhound.errors import RequestError
+from modelhound.report.any_page import any_page
+from modelhound.report.comparing import comparison_page
+from modelhound.report.parts import Page
+from modelhound.report.search_page import search_page
+from modelhound.report.verb_charts import charts_of
+from modelhound.store import Run
+
+__all__ = ["build_page"]
+
+
+def build_page(runs: Sequence[Run]) -> Page:
+    """The page of one run, or one page that compares several."""
+    if not runs:
+        raise RequestError("cannot make a report of no runs: expected at least one run folder, see `hound runs`")
+    return _page_of(runs[0]) if len(runs) == 1 else comparison_page(runs, _page_of)
+
+
+def _page_of(run: Run) -> Page:
+    return search_page(run) if run.verb == "search" else any_page(run, charts_of(run))

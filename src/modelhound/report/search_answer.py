@@ -1,0 +1,121 @@
+"""What a search found, in a sentence and four figures: which model, how sure, how fast, why.
+
+In:  a SearchView
+Out: sentences and Figures
+"""
+
+from modelhound.analysis.certainty import Certainty
+from modelhound.records import Ranking
+from modelhound.report.parts import Figure, Sentence, Strong
+from modelhound.report.search_view import SearchView
+from modelhound.report.wording import (
+    count_text,
+    duration_text,
+    metric_interval_text,
+    metric_text,
+    number_text,
+    plural,
+    points_text,
+    short_name,
+)
+
+__all__ = ["answer_sentence", "key_figures", "supporting_sentences"]
+
+
+def answer_sentence(view: SearchView) -> Sentence:
+    """Which model, with its uncertainty."""
+    ranking = view.ranking
+    if not ranking.models:
+        return ("No model has been measured yet.",) if view.run.answer is None else ("No model could be measured.",)
+    best = ranking.models[0]
+    interval = metric_interval_text(ranking.metric, best.interval)
+    meaning = {
+        "accuracy": f"of {ranking.num_items:,} items are recognised from its features",
+        "ranking precision": f"ranking precision of the labels of {ranking.num_items:,} items, told from its features",
+        "R2": f"is the R2 of {ranking.num_items:,} numbers told from its features",
+    }.get(ranking.metric, ranking.metric)
+    return (
+        Strong(short_name(best.model)),
+        f" suits {view.data} best: {metric_text(ranking.metric, best.score)} ({interval} at {ranking.confidence:.0%} "
+        f"confidence) {meaning}.",
+    )
+
+
+def supporting_sentences(view: SearchView) -> tuple[Sentence, ...]:
+    ranking = view.ranking
+    sentences: list[Sentence] = []
+    if view.run.settings.get("weights") == "random":
+        sentences.append((Strong("All weights are random"), ": this says nothing of trained models."))
+    if not ranking.models:
+        return (*sentences, ("What failed, and why, is below.",)) if view.run.records else tuple(sentences)
+    tied = [row for row in ranking.models if row.rank == 1]
+    if len(tied) > 1:
+        smallest = min(tied, key=lambda row: row.num_parameters)
+        sentences.append(
+            (
+                f"{len(tied)} models share rank 1: {ranking.num_items:,} items cannot tell them apart. The smallest is ",
+                Strong(short_name(smallest.model)),
+                f" ({count_text(smallest.num_parameters)} parameters).",
+            )
+        )
+    return tuple(sentences)
+
+
+def key_figures(view: SearchView) -> tuple[Figure, ...]:
+    ranking = view.ranking
+    if not ranking.models:
+        return ()
+    best = ranking.models[0]
+    tried = len(ranking.models) + len(view.dropped)
+    size = f"{count_text(best.num_parameters)} parameters, the best of {plural(tried, 'model')}"
+    figures = [Figure(question="Which model", value=_name_only(best.model), note=size)]
+    if view.certainty is not None and len(ranking.models) > 1:
+        figures.append(_sureness(ranking, view.certainty))
+    speed = ranking.num_items / max(best.seconds, 1e-9)
+    figures.append(
+        Figure(
+            question="How fast",
+            value=f"{number_text(speed)} items/s",
+            note=f"on {view.device or 'this device'}: {duration_text(best.seconds)} of this search, scoring included",
+        )
+    )
+    figures.append(_reason(ranking, view.certainty))
+    return tuple(figures)
+
+
+def _sureness(ranking: Ranking, certainty: Certainty) -> Figure:
+    if certainty.most_lost > 0:
+        lost = points_text(ranking.metric, certainty.most_lost).lstrip("+")
+        unit = "" if ranking.metric == "R2" else " points"
+        note = f"to be the best. If another is better, then by at most {lost}{unit} ({ranking.confidence:.0%})"
+    else:
+        note = "to be the best: no other reached it in any resample of the items"
+    return Figure(question="How sure", value=f"{certainty.chance_best:.0%} chance", note=note)
+
+
+def _reason(ranking: Ranking, certainty: Certainty | None) -> Figure:
+    """Why this one: its lead over the first that is clearly worse, and whether size explains it."""
+    tau = ranking.size_agreement
+    control = "" if tau is None else f". {_what_size_says(tau)} (τ\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{tau:+.2f})"
+    if certainty is None or certainty.next_model is None:
+        value = "no clear lead" if len(ranking.models) > 1 else "the only one"
+        note = f"none of the others is clearly worse: more items would tell{control}" if len(ranking.models) > 1 else ""
+        return Figure(question="Why", value=value, note=note)
+    low, high = (points_text(ranking.metric, end) for end in certainty.lead_interval)
+    unit = "" if ranking.metric == "R2" else " points"
+    return Figure(
+        question="Why",
+        value=f"{points_text(ranking.metric, certainty.lead)}{unit}",
+        note=f"({low} to {high}) over {_name_only(certainty.next_model)}, the first that is clearly worse{control}",
+    )
+
+
+def _what_size_says(tau: float) -> str:
+    """Of Kendall's tau between the ranking and the control."""
+    if abs(tau) < 0.3:
+        return "Size does not explain it"
+    return "Larger models do better here" if tau > 0 else "Smaller models do better here"
+
+
+def _name_only(model: str) -> str:
+    return short_name(model.partition(":")[2] or model, 36)

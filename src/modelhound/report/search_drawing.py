@@ -1,0 +1,202 @@
+"""How the charts of a search are drawn.
+
+In:  the rows that `search_charts` makes, as altair takes them
+Out: altair charts without theme
+Nothing here computes anything.
+"""
+
+from typing import Any
+
+from modelhound.report.charts import phase_scale
+from modelhound.report.theme import COLOURS, GREY, LIGHT
+
+__all__ = [
+    "BEATEN",
+    "DROPPED",
+    "FINISHED",
+    "FIRST",
+    "FRONT",
+    "OTHERS",
+    "draw_agreement",
+    "draw_front",
+    "draw_phases",
+    "draw_race",
+    "draw_ranking",
+    "draw_remaining",
+    "draw_total",
+    "title_of",
+]
+
+FIRST, OTHERS = "shares rank 1", "clearly worse"
+FRONT, BEATEN = "not beaten", "beaten"
+FINISHED, DROPPED = "measured on all items", "left the race"
+
+
+def draw_ranking(data: Any, metric: str) -> Any:
+    import altair
+
+    base = altair.Chart(data, height=altair.Step(24)).encode(
+        y=altair.Y("model:N", sort=altair.EncodingSortField("place", op="min"), title=None),
+        color=altair.Color("group:N", scale=altair.Scale(domain=[FIRST, OTHERS], range=[COLOURS[0], GREY]), title=None),
+        tooltip=["model:N", "rank:Q", *_score_tooltips(metric)],
+    )
+    low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=_axis(metric))
+    return base.mark_rule(strokeWidth=3, opacity=0.45).encode(x=low, x2="high:Q") + base.mark_circle(
+        size=90, opacity=1
+    ).encode(x="score:Q")
+
+
+def draw_front(data: Any, metric: str, name: str, title: str, *, step: Any, is_crowded: bool) -> Any:
+    import altair
+
+    colour = altair.Color("is:N", scale=altair.Scale(domain=[FRONT, BEATEN], range=[COLOURS[0], GREY]), title=None)
+    base = altair.Chart(data).encode(
+        x=altair.X(
+            f"{name}:Q",
+            scale=altair.Scale(type="log", nice=False, padding=24),
+            title=title,
+            axis=altair.Axis(format="~s", tickCount=6),
+        ),
+        y=altair.Y("score:Q", scale=altair.Scale(zero=False, padding=16), title=title_of(metric), axis=_axis(metric)),
+    )
+    tooltip = ["model:N", "rank:Q", *_score_tooltips(metric), altair.Tooltip(f"{name}:Q", title=title, format=",.3~s")]
+    front = base.transform_filter(f"datum.is === '{FRONT}'")
+    beaten = base.transform_filter(f"datum.is === '{BEATEN}'")
+    dots: dict[str, Any] = {"size": 16, "opacity": 0.45} if is_crowded else {"size": 70, "opacity": 0.85}
+    halos: tuple[dict[str, Any], ...] = ({"stroke": LIGHT.background, "strokeWidth": 3, "strokeJoin": "round"}, {})
+    sides: tuple[Any, ...] = ("left", "center", "right")
+    labels = [
+        front.transform_filter(f"datum.side === '{side}'")
+        .mark_text(align=side, dy=-12, dx={"left": -4, "center": 0, "right": 4}[side], **halo)
+        .encode(text="label:N")
+        for side in sides
+        for halo in halos
+    ]
+    return altair.layer(
+        beaten.mark_circle(**dots).encode(color=colour, tooltip=tooltip),
+        front.mark_line(interpolate=step, opacity=0.5, color=COLOURS[0]),
+        front.mark_circle(size=80, opacity=1).encode(color=colour, tooltip=tooltip),
+        *labels,
+    )
+
+
+def draw_race(data: Any, metric: str) -> Any:
+    import altair
+
+    return (
+        altair.Chart(data)
+        .mark_circle(size=60, opacity=0.75)
+        .encode(
+            x=altair.X("items:Q", title="items it was judged on", axis=altair.Axis(format=",d", tickMinStep=1)),
+            y=altair.Y(
+                "score:Q", title=title_of(metric), scale=altair.Scale(zero=False, padding=12), axis=_axis(metric)
+            ),
+            color=altair.Color(
+                "outcome:N",
+                scale=altair.Scale(domain=[FINISHED, DROPPED], range=[COLOURS[0], COLOURS[1]]),
+                title=None,
+            ),
+            tooltip=[
+                "model:N",
+                "outcome:N",
+                altair.Tooltip("items:Q", format=",d"),
+                _format_tooltip("score", "score", metric),
+                altair.Tooltip("chance:Q", title="chance it had", format=".2%"),
+            ],
+        )
+    )
+
+
+def draw_remaining(data: Any) -> Any:
+    import altair
+
+    return (
+        altair.Chart(data)
+        .mark_area(interpolate="step-after", line={"strokeWidth": 2, "color": COLOURS[0]}, fillOpacity=0.18)
+        .encode(
+            x=altair.X("items:Q", title="items", axis=altair.Axis(format=",d", tickMinStep=1)),
+            y=altair.Y("models:Q", title="models", scale=altair.Scale(zero=True), axis=altair.Axis(tickMinStep=1)),
+            tooltip=[altair.Tooltip("items:Q", format=",d"), altair.Tooltip("models:Q", format=",d")],
+        )
+    )
+
+
+def draw_phases(data: Any, phases: list[str], field: str) -> Any:
+    import altair
+
+    axis = altair.Axis(format="~s" if field == "seconds" else ".0%")
+    return (
+        altair.Chart(data, height=altair.Step(20))
+        .mark_bar()
+        .encode(
+            y=altair.Y("model:N", sort=altair.EncodingSortField("seconds", op="sum", order="descending"), title=None),
+            x=altair.X(f"{field}:Q", title="seconds" if field == "seconds" else "share of its time", axis=axis),
+            color=altair.Color("phase:N", scale=phase_scale(phases), title=None),
+            order=altair.Order("order:Q"),
+            tooltip=[
+                "model:N",
+                "phase:N",
+                altair.Tooltip("seconds:Q", format=".3~s"),
+                altair.Tooltip("share:Q", format=".0%"),
+            ],
+        )
+    )
+
+
+def draw_total(data: Any, phases: list[str]) -> Any:
+    import altair
+
+    return (
+        altair.Chart(data, height=36)
+        .mark_bar()
+        .encode(
+            x=altair.X("share:Q", title=None, stack="normalize", axis=altair.Axis(format=".0%", grid=False)),
+            color=altair.Color("phase:N", scale=phase_scale(phases), title=None),
+            order=altair.Order("order:Q"),
+            tooltip=["phase:N", altair.Tooltip("seconds:Q", format=".3~s"), altair.Tooltip("share:Q", format=".1%")],
+        )
+    )
+
+
+def draw_agreement(data: Any, names: list[str]) -> Any:
+    import altair
+
+    base = altair.Chart(data, height=altair.Step(34), width=altair.Step(64)).encode(
+        x=altair.X("second:N", sort=names, title=None, axis=altair.Axis(labelAngle=-35, orient="top")),
+        y=altair.Y("first:N", sort=names, title=None),
+        tooltip=["first:N", "second:N", altair.Tooltip("tau:Q", title="Kendall's tau", format="+.2f")],
+    )
+    shade = altair.Color(
+        "tau:Q",
+        title="Kendall's tau",
+        scale=altair.Scale(domain=[-1, 1], domainMid=0),
+        legend=None,
+    )
+    return base.mark_rect().encode(color=shade) + base.mark_text(fontSize=11).encode(
+        text=altair.Text("tau:Q", format="+.2f"),
+        color=altair.condition("abs(datum.tau) > 0.8", altair.value(LIGHT.background), altair.value(LIGHT.text)),
+    )
+
+
+def _axis(metric: str) -> Any:
+    import altair
+
+    return altair.Axis(format=".2f" if metric == "R2" else "~%")
+
+
+def _format_tooltip(field: str, title: str, metric: str) -> Any:
+    import altair
+
+    return altair.Tooltip(f"{field}:Q", title=title, format=".3f" if metric == "R2" else ".1%")
+
+
+def _score_tooltips(metric: str) -> list[Any]:
+    return [
+        _format_tooltip("score", "score", metric),
+        _format_tooltip("low", "from", metric),
+        _format_tooltip("high", "to", metric),
+    ]
+
+
+def title_of(metric: str) -> str:
+    return metric if metric == "R2" else metric.capitalize()

@@ -1,0 +1,108 @@
+"""Runs as runs of MLflow: parameters, metrics, artefacts.
+
+In:  a run, the address of a tracking server or store, and files to attach
+Out: one MLflow run
+MLflow is an extra. Nothing here knows a verb: settings become parameters, the numbers of the answer metrics.
+"""
+
+import contextlib
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from modelhound.errors import RequestError
+from modelhound.records import Failure, RunStarted
+from modelhound.report.flattening import flat_row
+from modelhound.store import Run
+
+__all__ = ["log_to_mlflow"]
+
+_EXPERIMENT = "modelhound"
+_MOST_PARAMETER = 500  # characters that every version of MLflow takes
+_MOST_METRICS = 2000
+
+
+def log_to_mlflow(run: Run, address: str, artefacts: Sequence[Path] = ()) -> str:
+    """The id of the MLflow run that now holds parameters, metrics and artefacts of `run`."""
+    try:
+        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+    except ImportError:
+        raise RequestError(
+            "cannot use --mlflow: expected the package mlflow, install it with: pip install 'modelhound[mlflow]'"
+        ) from None
+    try:
+        client = MlflowClient(tracking_uri=address)
+        found = client.get_experiment_by_name(_EXPERIMENT)
+        experiment = found.experiment_id if found else client.create_experiment(_EXPERIMENT)
+        made = client.create_run(experiment, run_name=run.path.name)
+        identity = made.info.run_id
+        parameters = [Param(_name(key), _text(value)) for key, value in run.settings.items()]
+        metrics = [Metric(key, value, made.info.start_time, 0) for key, value in _metrics(run).items()]
+        tags = [RunTag(key, value) for key, value in _tags(run).items()]
+        for start in range(0, max(len(metrics), 1), 900):  # a server takes a thousand at once
+            client.log_batch(
+                identity,
+                metrics=metrics[start : start + 900],
+                params=parameters if start == 0 else [],
+                tags=tags if start == 0 else [],
+            )
+        for path in artefacts:
+            client.log_artifact(identity, str(path))
+        client.set_terminated(identity)
+    except (MlflowException, OSError, ValueError) as error:
+        said = str(error).strip().splitlines()
+        raise RequestError(
+            f"cannot write to --mlflow {address!r}: expected a tracking server or a store such as sqlite:///mlflow.db, but "
+            f"{said[0] if said else type(error).__name__}"
+        ) from None
+    return str(identity)
+
+
+def _metrics(run: Run) -> dict[str, float]:
+    """Every number of the answer; of a list of things, under the name each has."""
+    answer = msgspec.json.decode(run.answer) if run.answer is not None else {}
+    found: dict[str, float] = {"failures": float(len(run.of(Failure)))}
+    lists = {}
+    if isinstance(answer, dict):
+        lists = {name: each for name, each in answer.items() if _is_list_of_things(each)}
+        found |= _numbers("", {name: each for name, each in answer.items() if name not in lists})
+    for name, things in lists.items():
+        for place, thing in enumerate(things):
+            own = next((str(thing[key]) for key in ("model", "name", "kind", "data") if key in thing), str(place))
+            found |= _numbers(f"{name}/{own}/", thing)
+    return dict(list(found.items())[:_MOST_METRICS])
+
+
+def _is_list_of_things(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
+def _numbers(prefix: str, thing: dict[str, Any]) -> dict[str, float]:
+    numbers = {}
+    for name, value in flat_row(thing).items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            numbers[_name(f"{prefix}{name}")] = float(value)
+    return numbers
+
+
+def _tags(run: Run) -> dict[str, str]:
+    tags = {"verb": run.verb, "asked_at": run.at, "headline": run.headline, "run_folder": str(run.path)}
+    with contextlib.suppress(IndexError):
+        started = run.of(RunStarted)[-1]
+        tags |= {"device": started.device, "cpu": started.machine.cpu, "gpus": ", ".join(started.machine.gpus)}
+    return {name: value for name, value in tags.items() if value}
+
+
+def _name(text: str) -> str:
+    """Names hold letters, digits and a few signs, and are short."""
+    return re.sub(r"[^A-Za-z0-9_\-. /]", "_", text)[:240]
+
+
+def _text(value: Any) -> str:
+    return (", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))[:_MOST_PARAMETER]

@@ -1,0 +1,360 @@
+"""Charts of training: where the time goes, how well and how fast it learns, what bounds it, how it scales.
+
+In:  ModelTrained and RankTrained records, Verdicts and Scalings
+Out: Charts, those for which there is something to show
+Nothing here measures or concludes.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from modelhound.analysis.bounds import Verdict
+from modelhound.analysis.scaling import Scaling
+from modelhound.records import ModelTrained, RankTrained
+from modelhound.report.charts import Chart, Row, phase_scale
+
+if TYPE_CHECKING:
+    import altair
+
+__all__ = ["train_charts"]
+
+_PHASES = (
+    *("first batch", "wait for data", "data to device", "forward", "backward", "communication", "optimiser"),
+    *("test and save", "other"),
+)
+_TOGETHER = {"augment": "data to device", "evaluate": "test and save", "save checkpoint": "test and save"}
+"""There are as many colours as phases above; what is small or alike shares one."""
+
+_CAUSES = ("efficiency", "data", "communication", "stragglers", "launch", "other")
+_MOST_POINTS = 200
+_FREE = {
+    "host batches": "loading for free",
+    "device batches": "copies for free",
+    "no all-reduce": "network for free",
+}
+
+
+def train_charts(
+    trained: Sequence[ModelTrained],
+    ranks: Sequence[RankTrained],
+    *,
+    verdicts: Sequence[Verdict] = (),
+    scalings: Sequence[Scaling] = (),
+) -> tuple[Chart, ...]:
+    """All charts of one run folder, in reading order."""
+    made = [
+        _phases(ranks),
+        _steps(ranks),
+        _scores(trained),
+        _losses(trained),
+        _verdicts(verdicts),
+        _speedups(scalings),
+        _lost(scalings),
+        _telemetry(ranks),
+    ]
+    return tuple(chart for chart in made if chart is not None and chart.data)
+
+
+def _name(model: str, num_ranks: int) -> str:
+    return f"{model}, {num_ranks} rank" + ("" if num_ranks == 1 else "s")
+
+
+def _phases(ranks: Sequence[RankTrained]) -> Chart:
+    rows: list[Row] = []
+    for rank in ranks:
+        named = dict.fromkeys(_PHASES[:-1], 0.0)
+        for each in rank.phases:
+            phase = _TOGETHER.get(each.phase, each.phase)
+            if phase in named:
+                named[phase] += each.total
+        named["other"] = max(0.0, rank.wall_seconds - sum(named.values()))
+        rows += [
+            {
+                "rank": f"{_name(rank.model, rank.num_ranks)}: rank {rank.rank}",
+                "phase": phase,
+                "order": _PHASES.index(phase),
+                "seconds": spent,
+                "share": spent / rank.wall_seconds,
+            }
+            for phase, spent in named.items()
+            if spent > 0
+        ]
+    return Chart(
+        name="train_phases",
+        title="Where each rank's time goes",
+        caption=(
+            "Communication is what the backward pass does not hide, waiting for slower ranks included; augmentation counts as "
+            "bringing data to the device."
+        ),
+        data=tuple(rows),
+        draw=lambda data: _draw_phases(data, rows),
+    )
+
+
+def _draw_phases(data: Any, rows: Sequence[Row]) -> "altair.TopLevelMixin":
+    import altair
+
+    used = [phase for phase in _PHASES if any(row["phase"] == phase for row in rows)]
+    chart: altair.TopLevelMixin = (
+        altair.Chart(data)
+        .mark_bar()
+        .encode(
+            x=altair.X(
+                "share:Q", title="share of the time", axis=altair.Axis(format="%"), scale=altair.Scale(nice=False)
+            ),
+            y=altair.Y("rank:N", title=None, sort=list(dict.fromkeys(str(row["rank"]) for row in rows))),
+            color=altair.Color("phase:N", title=None, scale=phase_scale(used), sort=used),
+            order=altair.Order("order:Q"),
+            tooltip=["rank:N", "phase:N", "seconds:Q", altair.Tooltip("share:Q", format=".1%")],
+        )
+    )
+    return chart
+
+
+def _steps(ranks: Sequence[RankTrained]) -> Chart:
+    """The first rank's steps, some neighbours taken together where there are many."""
+    rows: list[Row] = []
+    for rank in ranks:
+        phases = {each.phase: np.array(each.seconds) for each in rank.phases if len(each.seconds) == rank.num_steps}
+        if rank.rank != 0 or "forward" not in phases:
+            continue
+        groups = np.array_split(np.arange(rank.num_steps), min(_MOST_POINTS, rank.num_steps))
+        data = sum(
+            (phases[name] for name in ("wait for data", "data to device") if name in phases), np.zeros(rank.num_steps)
+        )
+        for what, seconds in (("step", np.sum(list(phases.values()), axis=0)), ("data", data)):
+            rows += [
+                {
+                    "run": _name(rank.model, rank.num_ranks),
+                    "what": what,
+                    "step": int(group[0]) + 1,
+                    "milliseconds": float(np.median(seconds[group])) * 1000,
+                }
+                for group in groups
+            ]
+    return Chart(
+        name="train_steps",
+        title="How long each step takes, and how much of it is waiting for data",
+        caption="Of the first rank; medians of neighbouring steps where there are many.",
+        data=tuple(rows),
+        draw=lambda data: _draw_lines(data, "step:Q", "step", "milliseconds:Q", "milliseconds", dash="what:N"),
+    )
+
+
+def _scores(trained: Sequence[ModelTrained]) -> Chart:
+    rows: list[Row] = [
+        {"run": _name(run.model, run.num_ranks), "epoch": each.epoch, "score": each.score}
+        for run in trained
+        for each in run.epochs
+    ]
+    metric = trained[0].metric if trained else "score"
+    return Chart(
+        name="train_scores",
+        title=f"{metric.capitalize()} on the test items after each epoch",
+        caption="Where lines of one model differ, so did the effective batch: every rank adds its own.",
+        data=tuple(rows),
+        draw=lambda data: _draw_lines(data, "epoch:Q", "epoch", "score:Q", metric, points=True),
+    )
+
+
+def _losses(trained: Sequence[ModelTrained]) -> Chart:
+    rows: list[Row] = []
+    for run in trained:
+        losses = np.array(run.losses)
+        for group in np.array_split(np.arange(len(losses)), max(1, min(_MOST_POINTS, len(losses)))):
+            if len(group):
+                rows.append(
+                    {
+                        "run": _name(run.model, run.num_ranks),
+                        "step": int(group[0]) + 1,
+                        "loss": float(losses[group].mean()),
+                    }
+                )
+    return Chart(
+        name="train_losses",
+        title="The loss of the training items, step by step",
+        caption="Over the items of all ranks; means of neighbouring steps where there are many.",
+        data=tuple(rows),
+        draw=lambda data: _draw_lines(data, "step:Q", "step", "loss:Q", "loss"),
+    )
+
+
+def _draw_lines(
+    data: Any, x: str, x_title: str, y: str, y_title: str, *, dash: str | None = None, points: bool = False
+) -> "altair.TopLevelMixin":
+    import altair
+
+    encoded = {
+        "x": altair.X(x, title=x_title, axis=altair.Axis(tickMinStep=0 if x_title == "seconds" else 1, format="~s")),
+        "y": altair.Y(y, title=y_title, scale=altair.Scale(zero=dash is not None)),
+        "color": altair.Color("run:N", title=None, sort=None),
+    }
+    if dash is not None:
+        encoded["strokeDash"] = altair.StrokeDash(dash, title=None, sort=None)
+    chart: altair.TopLevelMixin = altair.Chart(data).mark_line(point=points).encode(**encoded)
+    return chart
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> Chart:
+    rows: list[Row] = [
+        {
+            "run": _name(verdict.model, verdict.num_ranks),
+            "what": _FREE[gain.condition],
+            "speedup": gain.speedup,
+            "low": gain.interval[0],
+            "high": gain.interval[1],
+        }
+        for verdict in verdicts
+        for gain in verdict.gains
+    ]
+    return Chart(
+        name="train_verdicts",
+        title="How much faster a step is with one part of it for free",
+        caption="; ".join(f"{_name(each.model, each.num_ranks)}: {each.sentence}" for each in verdicts[:3]),
+        data=tuple(rows),
+        draw=_draw_verdicts,
+    )
+
+
+def _draw_verdicts(data: Any) -> "altair.TopLevelMixin":
+    import altair
+
+    base = altair.Chart(data).encode(y=altair.Y("run:N", title=None, sort=None), yOffset="what:N")
+    scale = altair.Scale(zero=False)
+    bars = base.mark_rule(strokeWidth=2).encode(
+        x=altair.X("low:Q", title="times as fast", scale=scale), x2="high:Q", color=altair.Color("what:N", title=None)
+    )
+    points = base.mark_point(filled=True, size=80).encode(
+        x=altair.X("speedup:Q", scale=scale),
+        color="what:N",
+        tooltip=["run:N", "what:N", "speedup:Q", "low:Q", "high:Q"],
+    )
+    chart: altair.TopLevelMixin = altair.layer(bars, points)
+    return chart
+
+
+def _speedups(scalings: Sequence[Scaling]) -> Chart:
+    rows: list[Row] = []
+    for scaling in scalings:
+        if len(scaling.points) < 2:
+            continue
+        rows += [
+            {"model": scaling.model, "kind": "measured", "ranks": point.num_ranks, "speedup": point.speedup}
+            for point in scaling.points
+        ]
+        if scaling.law is not None:
+            most = 2 * scaling.points[-1].num_ranks
+            one = scaling.law.seconds_at(1)
+            rows += [
+                {
+                    "model": scaling.model,
+                    "kind": "fitted law",
+                    "ranks": count,
+                    "speedup": one / scaling.law.seconds_at(count),
+                }
+                for count in range(1, most + 1)
+            ]
+            rows += [
+                {"model": scaling.model, "kind": "ideal", "ranks": count, "speedup": float(count)}
+                for count in (1, most)
+            ]
+    return Chart(
+        name="train_speedup",
+        title="How much faster more ranks are than one",
+        caption="; ".join(f"{each.model}: {each.sentence}" for each in scalings if each.law is not None),
+        data=tuple(rows),
+        draw=_draw_speedups,
+    )
+
+
+def _draw_speedups(data: Any) -> "altair.TopLevelMixin":
+    import altair
+
+    base = altair.Chart(data).encode(
+        x=altair.X("ranks:Q", title="ranks", scale=altair.Scale(nice=False), axis=altair.Axis(tickMinStep=1)),
+        y=altair.Y("speedup:Q", title="times as fast as one rank"),
+        color=altair.Color("model:N", title=None, sort=None),
+    )
+    lines = (
+        base.transform_filter("datum.kind != 'measured'")
+        .mark_line()
+        .encode(strokeDash=altair.StrokeDash("kind:N", title=None))
+    )
+    points = base.transform_filter("datum.kind == 'measured'").mark_point(filled=True, size=80)
+    chart: altair.TopLevelMixin = altair.layer(lines, points)
+    return chart
+
+
+def _lost(scalings: Sequence[Scaling]) -> Chart:
+    rows: list[Row] = [
+        {
+            "run": _name(scaling.model, point.num_ranks),
+            "cause": cause,
+            "order": _CAUSES.index(cause),
+            "share": max(0.0, share),
+        }
+        for scaling in scalings
+        if len(scaling.points) > 1
+        for point in scaling.points
+        for cause, share in _shares(point.efficiency, point.losses)
+    ]
+    return Chart(
+        name="train_efficiency",
+        title="What becomes of the ranks' time as there are more of them",
+        caption="Efficiency is the part that makes training faster; the rest is lost to its causes.",
+        data=tuple(rows),
+        draw=_draw_lost,
+    )
+
+
+def _shares(efficiency: float, losses: dict[str, float]) -> Iterator[tuple[str, float]]:
+    yield "efficiency", efficiency
+    yield from losses.items()
+
+
+def _draw_lost(data: Any) -> "altair.TopLevelMixin":
+    import altair
+
+    chart: altair.TopLevelMixin = (
+        altair.Chart(data)
+        .mark_bar()
+        .encode(
+            x=altair.X("share:Q", title="share of the ranks' time", axis=altair.Axis(format="%")),
+            y=altair.Y("run:N", title=None, sort=None),
+            color=altair.Color("cause:N", title=None, sort=list(_CAUSES)),
+            order=altair.Order("order:Q"),
+            tooltip=["run:N", "cause:N", altair.Tooltip("share:Q", format=".1%")],
+        )
+    )
+    return chart
+
+
+def _telemetry(ranks: Sequence[RankTrained]) -> Chart:
+    rows: list[Row] = []
+    for rank in ranks:
+        if rank.rank != 0 or len(rank.telemetry) < 2:
+            continue
+        for sample in rank.telemetry[:: max(1, len(rank.telemetry) // _MOST_POINTS)]:
+            found = {
+                "CPU, all cores": float(np.mean(sample.cpu_shares)) if sample.cpu_shares else None,
+                "GPU": sample.gpu_share,
+            }
+            rows += [
+                {
+                    "run": _name(rank.model, rank.num_ranks),
+                    "what": what,
+                    "seconds": sample.at_seconds,
+                    "share": value,
+                }
+                for what, value in found.items()
+                if value is not None
+            ]
+    return Chart(
+        name="train_machine",
+        title="How busy the machine was",
+        caption="Share of all cores, and of the first rank's GPU where there is one.",
+        data=tuple(rows),
+        draw=lambda data: _draw_lines(data, "seconds:Q", "seconds", "share:Q", "busy share", dash="what:N"),
+    )

@@ -1,0 +1,90 @@
+"""The charts of every verb, from its run folder.
+
+In:  a finished run
+Out: the charts that the verb's own module draws
+To give a new verb charts on its page, add a function to `_CHARTS`. Only what the charts need of an answer is read here, so that
+nothing of the verb itself, and no torch, is loaded.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from modelhound.report.charts import Chart
+from modelhound.store import Run
+
+__all__ = ["charts_of"]
+
+
+def charts_of(run: Run) -> tuple[Chart, ...]:
+    """The verb's own charts; none where it has none, is not finished, or its answer is of another version."""
+    draw = _CHARTS.get(run.verb)
+    if draw is None or run.answer is None:
+        return ()
+    try:
+        return draw(run, run.answer)
+    except msgspec.MsgspecError:
+        return ()
+
+
+def _breakeven(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
+    from modelhound.records import BreakevenFindings
+    from modelhound.report.breakeven_charts import breakeven_charts
+
+    findings = msgspec.json.decode(answer, type=BreakevenFindings)
+    return breakeven_charts(findings) if findings.counts else ()
+
+
+def _latency(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
+    from modelhound.analysis.latency import SweepLaw
+    from modelhound.records import CeilingsMeasured, LatencyFailed, LatencyMeasured
+    from modelhound.report.latency_charts import latency_charts
+
+    class Answer(msgspec.Struct):
+        laws: tuple[SweepLaw, ...]
+
+    return latency_charts(
+        run.of(LatencyMeasured),
+        failed=run.of(LatencyFailed),
+        laws=msgspec.json.decode(answer, type=Answer).laws,
+        ceilings=run.of(CeilingsMeasured),
+    )
+
+
+def _loader(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
+    from modelhound.records import FeedMeasured, LoaderAnswer
+    from modelhound.report.loader_charts import loader_charts
+
+    return loader_charts(msgspec.json.decode(answer, type=LoaderAnswer), run.of(FeedMeasured))
+
+
+def _profile(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
+    from modelhound.records import ConfigurationProfiled, ProfileFindings
+    from modelhound.report.profile_charts import profile_charts
+
+    counts = tuple(sorted(int(each) for each in run.settings.get("items") or ()))
+    findings = msgspec.json.decode(answer, type=ProfileFindings)
+    return profile_charts(run.of(ConfigurationProfiled), findings, item_counts=counts)
+
+
+def _train(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
+    from modelhound.analysis.bounds import Verdict
+    from modelhound.analysis.scaling import Scaling
+    from modelhound.records import ModelTrained, RankTrained
+    from modelhound.report.train_charts import train_charts
+
+    class Answer(msgspec.Struct):
+        verdicts: tuple[Verdict, ...] = ()
+        scalings: tuple[Scaling, ...] = ()
+
+    found = msgspec.json.decode(answer, type=Answer)
+    return train_charts(run.of(ModelTrained), run.of(RankTrained), verdicts=found.verdicts, scalings=found.scalings)
+
+
+_CHARTS: dict[str, Callable[[Run, msgspec.Raw], tuple[Chart, ...]]] = {
+    "breakeven": _breakeven,
+    "latency": _latency,
+    "loader": _loader,
+    "profile": _profile,
+    "train": _train,
+}

@@ -1,0 +1,162 @@
+"""What can be asked of `hound latency`."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Literal
+
+from modelhound.errors import RequestError
+from modelhound.settings.checks import check_at_least, check_choices, check_text, parse_bytes, split_list, tidy
+from modelhound.settings.models import ModelSettings
+
+__all__ = ["LATENCY_MODELS", "PRECISIONS", "LatencySettings", "parse_share"]
+
+LATENCY_MODELS = (
+    "hf:google-bert/bert-base-uncased",
+    "hf:albert/albert-base-v2",
+    "hf:distilbert/distilbert-base-uncased",
+    "hf:allenai/longformer-base-4096",
+    "tv:mobilenet_v2",
+    "tv:resnet18",
+    "tv:squeezenet1_0",
+    "tv:vgg16",
+    "tv:mnasnet1_0",
+)
+"""What --models auto means: four encoders of texts and five networks of images, built from their published shapes."""
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class LatencySettings:
+    """How fast are these networks, how does that grow, and why?"""
+
+    _: KW_ONLY
+
+    models: tuple[str, ...] = ("auto",)
+    """References or globs: zoo:NAME, timm:NAME, tv:NAME, hf:ORG/NAME[@REVISION], file:PATH, py:MODULE:FUNCTION; auto is nine
+    well-known networks of texts and images."""
+
+    batch: tuple[int | str, ...] = ()
+    """Batch sizes, such as 1,2,4. Axes that are given are combined with each other; one that is not given stays as it is:
+    batch 1, each model's own image size, 128 tokens. Without any, each axis is swept by itself."""
+
+    image: tuple[int | str, ...] = ()
+    """Sides of the images in pixels, such as 64,224."""
+
+    sequence: tuple[int | str, ...] = ()
+    """Lengths of the texts in tokens, such as 16,128."""
+
+    precision: tuple[str, ...] = ("auto",)
+    """fp32 (as torch has it), tf32, bf16, fp16; auto is fp32 on a CPU, fp32 and bf16 on a GPU."""
+
+    device: tuple[str, ...] = ("auto",)
+    """auto, cpu, cuda or cuda:N, or several of them."""
+
+    weights: Literal["random", "pretrained"] = "random"
+    """random: nothing is downloaded, and times are the same."""
+
+    where: str | None = None
+    """Keep only models for which this holds, such as "params < 30e6 and family == 'resnet'"."""
+
+    arch: str | None = None
+    """For file:X.safetensors: the network its tensors belong to, such as timm:resnet18."""
+
+    allow_code: tuple[str, ...] = ()
+    """Models (ORG/NAME or a path) that may run code of their own."""
+
+    seconds: float = 1.0
+    """Sample a point for at most this long (a few calls are always timed), less where its time is known well enough before."""
+
+    width: float = 0.02
+    """Known well enough: the interval of the median reaches no farther than this share to either side."""
+
+    sampling: Literal["adaptive", "timm"] = "adaptive"
+    """timm: ten calls to warm up, forty that count, and their mean, as timm's own benchmark does it."""
+
+    compile: bool = False
+    """Let torch compile the networks; what that takes is told apart from their times."""
+
+    timeout: float = 120.0
+    """Seconds after which a point is given up, and larger ones of the same network with it."""
+
+    memory: str | None = None
+    """What one point may use at most, such as 4GB; the default is what the device has."""
+
+    margin: float = 0.1
+    """How far an exponent may lie from what a hypothesis says, for it to hold."""
+
+    seed: int = 0
+    """Decides the order of measuring, and weights and inputs."""
+
+    run: Path | None = None
+    """Folder for the results; the default is named after the request, below runs/."""
+
+    def __post_init__(self) -> None:
+        for name in ("models", "precision", "device", "allow_code"):
+            tidy(self, name, split_list(getattr(self, name)))
+        for name in ("batch", "image", "sequence"):
+            tidy(self, name, _whole_numbers(name, getattr(self, name)))
+        if isinstance(self.run, str):
+            tidy(self, "run", Path(self.run))
+        if not self.models:
+            raise RequestError("cannot time no models: expected at least one reference, such as --models tv:resnet18")
+        if self.precision != ("auto",):
+            check_choices("precision", self.precision, PRECISIONS)
+        if not self.device:
+            raise RequestError("cannot use an empty --device: expected one or more of auto, cpu, cuda, cuda:N")
+        for device in self.device:
+            check_text("device", device)
+        check_choices("weights", (self.weights,), ("random", "pretrained"))
+        check_choices("sampling", (self.sampling,), ("adaptive", "timm"))
+        check_at_least("seed", self.seed, 0)
+        _check_number("seconds", self.seconds, 0.001, 3600)
+        _check_number("width", self.width, 0.0001, 1)
+        _check_number("timeout", self.timeout, 0.1, 86400)
+        _check_number("margin", self.margin, 0.001, 1)
+        if self.sampling == "timm" and (self.seconds != type(self).seconds or self.width != type(self).width):
+            raise RequestError(
+                "cannot use --seconds or --width with --sampling timm: expected its forty calls, leave them out"
+            )
+        self.memory_bytes()
+
+    def sizes(self, axis: Literal["batch", "image", "sequence"]) -> tuple[int, ...]:
+        """The sizes asked for along one axis, as numbers; empty where it was not named."""
+        return tuple(int(value) for value in getattr(self, axis))
+
+    def memory_bytes(self) -> int | None:
+        """The memory asked for, in bytes."""
+        return None if self.memory is None else parse_bytes("memory", self.memory)
+
+    def model_settings(self) -> ModelSettings:
+        """The same for the rooms that build models."""
+        return ModelSettings(models=self.models, weights=self.weights, arch=self.arch, allow_code=self.allow_code)
+
+
+def parse_share(name: str, text: str) -> float:
+    """5%, 5 % or 0.05: a share."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\s*", text)
+    share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
+    if not 0 <= share <= 10:
+        raise RequestError(f"cannot use --{name} {text!r}: expected a share such as 5% or 0.05")
+    return share
+
+
+def _whole_numbers(name: str, given: int | str | Iterable[int | str]) -> tuple[int, ...]:
+    """1,2,4 or (1, 2, 4) or ("1,2", 4): whole numbers, smallest first, each once."""
+    values = [given] if isinstance(given, int | str) else list(given)
+    texts = [part.strip() for value in values for part in str(value).split(",") if part.strip()]
+    for text in texts:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+            raise RequestError(
+                f"cannot use --{name} {text!r}: expected whole numbers from 1 to 999999999, such as --{name} 1,2,4"
+            )
+    if values and not texts:
+        raise RequestError(f"cannot use an empty --{name}: expected whole numbers such as 1,2,4, or leave it out")
+    return tuple(sorted({int(text) for text in texts}))
+
+
+def _check_number(name: str, value: object, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise RequestError(f"cannot use --{name} {value!r}: expected a number from {least:g} to {most:g}")

@@ -1,0 +1,48 @@
+"""One network, one shape, one precision, one device -> raw samples, memory, FLOPs; and many of them in a row.
+
+    planning    which models, devices, sizes; what each point costs
+    axes        which points a sweep has, and in which order
+    pricing     what a sweep will take, before it runs
+    results     what it found, with laws, hypotheses and JSON; comparisons of runs
+    bench       where points are measured: a warm process per device, a new one after every failure
+    limits      which points cannot be measured, known before they are tried
+    measuring   one point: what a process of the bench does
+    sketching   what networks cost and which sizes they take, without running them
+    ceilings    the most a device can do
+    subject     a network and how it is fed; `counting`, `kernels` and `memory` look at one call each
+
+Nothing here knows what follows from the times: laws, hypotheses and comparisons are the business of `analysis`.
+"""
+
+from modelhound.timing.axes import Candidate, shuffle_points
+from modelhound.timing.bench import Bench
+from modelhound.timing.limits import Limits
+from modelhound.timing.planning import SweepPlan, find_devices, plan_sweep
+from modelhound.timing.pricing import PricedPoint, price_points, remember_anchors
+from modelhound.timing.results import (
+    LatencyAnswer,
+    LatencyPlan,
+    LatencyResult,
+    assemble_result,
+    compare_latency,
+    read_latency,
+)
+
+__all__ = [
+    "Bench",
+    "Candidate",
+    "LatencyAnswer",
+    "LatencyPlan",
+    "LatencyResult",
+    "Limits",
+    "PricedPoint",
+    "SweepPlan",
+    "assemble_result",
+    "compare_latency",
+    "find_devices",
+    "plan_sweep",
+    "price_points",
+    "read_latency",
+    "remember_anchors",
+    "shuffle_points",
+]

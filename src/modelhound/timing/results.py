@@ -1,0 +1,235 @@
+"""What a sweep found, put together: the result of `hound latency`, from a sweep just done or from a run folder.
+
+In:  records of points, measured and failed; run folders
+Out: a LatencyResult, with laws, hypotheses and JSON; a comparison of runs
+Nothing here measures.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from modelhound.analysis.comparison import Comparison, RunPoint, compare_runs
+from modelhound.analysis.comparison import Run as ComparableRun
+from modelhound.analysis.latency import (
+    AnchorSet,
+    HeldConclusion,
+    PointSummary,
+    SweepLaw,
+    conclude_sweeps,
+    find_laws,
+    judge_prediction,
+    summarise_points,
+)
+from modelhound.errors import RequestError
+from modelhound.records import (
+    CeilingsMeasured,
+    Failure,
+    LatencyFailed,
+    LatencyMeasured,
+    LatencyPoint,
+    to_plain,
+)
+from modelhound.store import read_run
+from modelhound.timing.pricing import PricedPoint
+
+__all__ = ["LatencyAnswer", "LatencyPlan", "LatencyResult", "assemble_result", "compare_latency", "read_latency"]
+
+
+class LatencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from the points, as the run folder keeps it."""
+
+    laws: tuple[SweepLaw, ...]
+    conclusions: tuple[HeldConclusion, ...]
+    prediction: tuple[AnchorSet, ...]
+
+
+class LatencyResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of one sweep and where to find what it rests on."""
+
+    run: Path
+    ceilings: tuple[CeilingsMeasured, ...]
+    measured: tuple[LatencyMeasured, ...]
+    """In the order of the request."""
+    summaries: tuple[PointSummary, ...]
+    """One for each of `measured`."""
+    failed: tuple[LatencyFailed, ...]
+    broken: tuple[Failure, ...]
+    """Models that could not be run at all."""
+    laws: tuple[SweepLaw, ...]
+    conclusions: tuple[HeldConclusion, ...]
+    prediction: tuple[AnchorSet, ...]
+    num_resumed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `hound latency --json` prints."""
+        rows = [_point_json(record, row) for record, row in zip(self.measured, self.summaries, strict=True)]
+        failed = [
+            {**to_plain(each.point), "failure": {"why": each.why, "tried": each.tried, "message": each.message}}
+            for each in self.failed
+        ]
+        return {
+            "run": str(self.run),
+            "ceilings": [_without_kind(each) for each in self.ceilings],
+            "points": rows + failed,
+            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.broken],
+            "laws": [_law_json(law) for law in self.laws],
+            "hypotheses": [
+                {"device": each.device, "precision": each.precision, "held": each.held, **to_plain(each.conclusion)}
+                for each in self.conclusions
+            ],
+            "prediction": [
+                {"device": each.device, "precision": each.precision, **(to_plain(each.error) if each.error else {})}
+                for each in self.prediction
+            ],
+        }
+
+
+class LatencyPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep will take."""
+
+    priced: tuple[PricedPoint, ...]
+    broken: tuple[Failure, ...]
+    total_seconds: float
+    basis: tuple[tuple[str, str, str], ...]
+    """Device, precision, and in a sentence what its prices rest on."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `hound latency --explain --json` prints."""
+        return {
+            "total_seconds": self.total_seconds,
+            "num_points": len(self.priced),
+            "basis": [
+                {"device": device, "precision": precision, "basis": why} for device, precision, why in self.basis
+            ],
+            "points": [
+                {
+                    **to_plain(each.point),
+                    "flops": each.flops,
+                    "call_seconds": each.call_seconds.seconds if each.call_seconds else None,
+                    "interval": list(each.call_seconds.interval) if each.call_seconds else None,
+                    "point_seconds": each.point_seconds,
+                    "memory_bytes": each.memory_bytes,
+                    "refusal": each.refusal.message if each.refusal else None,
+                }
+                for each in self.priced
+            ],
+            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.broken],
+        }
+
+
+def assemble_result(
+    path: Path,
+    measured: Sequence[LatencyMeasured],
+    failed: Sequence[LatencyFailed],
+    ceilings: Sequence[CeilingsMeasured],
+    broken: Sequence[Failure],
+    *,
+    margin: float,
+) -> LatencyResult:
+    """Laws, hypotheses and everything else that follows from the points."""
+    laws = find_laws(measured, ceilings, margin=margin)
+    return LatencyResult(
+        run=path,
+        ceilings=tuple(ceilings),
+        measured=tuple(measured),
+        summaries=summarise_points(measured, ceilings),
+        failed=tuple(failed),
+        broken=tuple(broken),
+        laws=laws,
+        conclusions=conclude_sweeps(laws),
+        prediction=judge_prediction(measured),
+    )
+
+
+def read_latency(path: Path) -> LatencyResult:
+    """What a run folder holds, finished or not; laws and hypotheses are found anew."""
+    run = read_run(path)
+    if run.verb != "latency":
+        raise RequestError(
+            f"cannot read {str(path)!r} as latencies: expected a run of `hound latency`, not of {run.verb}"
+        )
+    measured = {record.point: record for record in run.of(LatencyMeasured)}
+    failed = {record.point: record for record in run.of(LatencyFailed) if record.point not in measured}
+    return assemble_result(
+        path,
+        list(measured.values()),
+        list(failed.values()),
+        run.of(CeilingsMeasured),
+        tuple(dict.fromkeys(run.of(Failure))),
+        margin=float(run.settings.get("margin", 0.1)),
+    )
+
+
+def compare_latency(paths: Sequence[Path], *, limit: float = 0.05) -> Comparison:
+    """Compare runs point by point with the first of them; slower by less than `limit` counts as the same."""
+    results = [read_latency(path) for path in paths]
+    for result in results:
+        if not result.measured and not result.failed:
+            raise RequestError(
+                f"cannot compare {str(result.run)!r}: expected at least one point in it, let it finish first"
+            )
+    points = [
+        [*(record.point for record in each.measured), *(record.point for record in each.failed)] for each in results
+    ]
+    # What each run has but one of (a device, a precision) is what is compared; what one run has several of tells points apart.
+    tells_apart = {
+        part
+        for part in ("precision", "device")
+        if any(len({getattr(each, part) for each in run}) > 1 for run in points)
+    }
+    comparable = [
+        ComparableRun(
+            name=_run_name(result.run, paths),
+            points=tuple(
+                [RunPoint(name=_point_name(each.point, tells_apart), seconds=each.seconds) for each in result.measured]
+                + [RunPoint(name=_point_name(each.point, tells_apart), failure=each.why) for each in result.failed]
+            ),
+        )
+        for result in results
+    ]
+    return compare_runs(comparable[0], *comparable[1:], limit=limit)
+
+
+def _run_name(path: Path, paths: Sequence[Path]) -> str:
+    """The folder's name, or all of its path where two have the same name."""
+    return path.name if len({each.name for each in paths}) == len(paths) else str(path)
+
+
+def _point_name(point: LatencyPoint, tells_apart: set[str]) -> str:
+    parts = [point.model, point.shape_text] + [str(getattr(point, part)) for part in sorted(tells_apart)]
+    return " ".join(parts)
+
+
+def _point_json(record: LatencyMeasured, row: PointSummary) -> dict[str, Any]:
+    plain = _without_kind(record)
+    samples = {"samples": plain.pop("seconds"), **plain.pop("point")}
+    told = {key: value for key, value in to_plain(row).items() if key != "point"}
+    return {**samples, **plain, **told, "seconds_are": "mean" if record.convention == "timm" else "median"}
+
+
+def _law_json(law: SweepLaw) -> dict[str, Any]:
+    answer = law.answer
+    chosen = to_plain(answer.law.chosen) if answer.law.chosen else {}
+    return {
+        "axis": law.axis,
+        "model": law.model,
+        "held": law.held,
+        "precision": law.precision,
+        "device": law.device,
+        "form": chosen.get("form"),
+        "parameters": chosen.get("parameters"),
+        "exponent": answer.law.exponent.overall if answer.law.exponent else None,
+        "interval": list(answer.law.exponent.overall_interval) if answer.law.exponent else None,
+        "knee": answer.law.knee,
+        "knee_interval": answer.law.knee_interval,
+        "candidates": [{"form": each.form, "aicc": each.aicc, "weight": each.weight} for each in answer.law.candidates],
+        "sentence": answer.law.sentence,
+        "hypothesis": {"name": answer.hypothesis.name, "verdict": answer.verdict, "sentence": answer.sentence},
+    }
+
+
+def _without_kind(record: msgspec.Struct) -> dict[str, Any]:
+    return {key: value for key, value in to_plain(record).items() if key != "kind"}

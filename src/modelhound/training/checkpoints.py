@@ -1,0 +1,209 @@
+"""Fine-tuned networks on disk: kept after every epoch, gone on from after a kill, and read back as models.
+
+In:  a Trainable, the optimiser's memory, how far training has come
+Out: one folder per kept epoch, whole or not there at all; the newest of them to go on from
+
+    CHECKPOINTS/epoch-00003/
+        model.safetensors   the network; of timm with the new classifier in place of the old, of others as it was built
+        head.safetensors    the new head: weight and bias
+        trained.json        model, classes, how far it had come
+        state.pt            the optimiser's memory, to go on from; read as plain tensors only
+        config.json …       where the network is timm's or transformers': the folder is a model then, `hound search file:FOLDER`
+
+Nothing here knows how weights change.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import nn
+
+from modelhound.data import Preprocessing, Tokenising
+from modelhound.data.tokenising import TOKENIZER_FILES
+from modelhound.errors import ModelError
+from modelhound.models import Network
+from modelhound.records import EpochDone, to_plain
+from modelhound.store import write_folder
+from modelhound.training.trainable import Trainable
+
+__all__ = ["Keeper", "Progressed"]
+
+_MODEL, _HEAD, _TRAINED, _STATE = "model.safetensors", "head.safetensors", "trained.json", "state.pt"
+_RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}  # Pillow's numbers
+
+
+class Progressed(msgspec.Struct, frozen=True, kw_only=True):
+    """How far training had come, and of what."""
+
+    model: str
+    identity: str
+    """Of everything that decides the numbers; another recipe or other data cannot go on from here."""
+    task: str
+    class_names: tuple[str, ...]
+    target_mean: float
+    target_scale: float
+    """Of a regression: the head tells (value - mean) / scale."""
+    num_batches: int
+    num_steps: int
+    num_parts: int
+    epochs: tuple[EpochDone, ...]
+    losses: tuple[float, ...]
+
+
+class Keeper:
+    """Keeps the newest epoch, and the best where that is asked for, below one folder."""
+
+    def __init__(self, folder: Path, network: Network, *, keep_best: bool) -> None:
+        self.folder = folder
+        self._network = network
+        self._keep_best = keep_best
+
+    def save(self, trainable: Trainable, optimiser: torch.optim.Optimizer, progressed: Progressed) -> Path:
+        """Write one epoch; those that are no longer needed go once it is there."""
+        from safetensors.torch import save_file
+
+        path = self.folder / f"epoch-{len(progressed.epochs):05}"
+        if path.exists():  # a kill came between writing it and forgetting the one before
+            shutil.rmtree(path)
+
+        def fill(folder: Path) -> None:
+            head = {name: each.detach().cpu().contiguous() for name, each in trainable.head.state_dict().items()}
+            save_file(self._tensors(trainable.body, head), folder / _MODEL, metadata={"format": "pt"})
+            save_file(head, folder / _HEAD, metadata={"format": "pt"})
+            torch.save(optimiser.state_dict(), folder / _STATE)
+            (folder / _TRAINED).write_bytes(msgspec.json.format(msgspec.json.encode(progressed), indent=1))
+            _describe(self._network, trainable.head.out_features, folder)
+
+        write_folder(path, fill)
+        self._forget(progressed)
+        return path
+
+    def load(
+        self, trainable: Trainable, optimiser: torch.optim.Optimizer, *, model: str, identity: str
+    ) -> Progressed | None:
+        """Go on from the newest epoch; None where there is none."""
+        from safetensors.torch import load_file
+
+        path = self.newest()
+        if path is None:
+            return None
+        try:
+            progressed = msgspec.json.decode((path / _TRAINED).read_bytes(), type=Progressed)
+            if progressed.model != model:
+                raise ModelError(f"it is one of {progressed.model}")
+            if progressed.identity != identity:
+                raise ModelError("it was trained by another recipe or on other data")
+            self._restore(trainable.body, load_file(path / _MODEL))
+            trainable.head.load_state_dict(load_file(path / _HEAD))
+            optimiser.load_state_dict(torch.load(path / _STATE, map_location="cpu", weights_only=True))
+        except Exception as error:  # damage shows in many ways
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ModelError(
+                f"cannot go on from checkpoint {str(path)!r}: expected one of {model} as it is to be trained, but {reason}; "
+                "delete it or choose another --run"
+            ) from error
+        return progressed
+
+    def newest(self) -> Path | None:
+        return max(self.folder.glob("epoch-*"), default=None)
+
+    def path_of(self, epoch: int) -> Path:
+        return self.folder / f"epoch-{epoch:05}"
+
+    def _tensors(self, body: nn.Module, head: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Copies, so that tied weights are written twice instead of refused."""
+        tensors = {name: each.detach().cpu().contiguous().clone() for name, each in body.state_dict().items()}
+        place = self._classifier_name(body) if _is_timm(body) else None
+        if place is not None:
+            tensors |= {f"{place}.{name}": each.clone() for name, each in head.items()}
+        return tensors
+
+    def _restore(self, body: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+        place = self._classifier_name(body) if _is_timm(body) else None
+        wanted = {name: each for name, each in tensors.items() if place is None or not name.startswith(f"{place}.")}
+        missing, left_over = body.load_state_dict(wanted, strict=False)
+        missing = [name for name in missing if place is None or not name.startswith(f"{place}.")]
+        if missing or left_over:
+            raise ModelError(f"its tensors are others, such as {(missing + left_over)[0]}")
+
+    def _classifier_name(self, body: nn.Module) -> str | None:
+        return next((name for name, module in body.named_modules() if module is self._network.classify), None)
+
+    def _forget(self, progressed: Progressed) -> None:
+        needed = {len(progressed.epochs)}
+        if self._keep_best:
+            needed.add(max(progressed.epochs, key=lambda each: each.score).epoch)
+        for path in self.folder.glob("epoch-*"):
+            if path not in {self.path_of(epoch) for epoch in needed}:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _describe(network: Network, num_outputs: int, folder: Path) -> None:
+    """Whatever makes a model of the folder, where there is such a form."""
+    body, form = network.module, network.preprocessing
+    if _is_timm(body):
+        known: dict[str, Any] = dict(body.pretrained_cfg)  # type: ignore[arg-type]
+        num_classes = num_outputs if isinstance(network.classify, nn.Linear) else getattr(body, "num_classes", 0)
+        config: dict[str, Any] = {
+            "architecture": known["architecture"],
+            "num_classes": num_classes,
+            "pretrained_cfg": {
+                **{key: known[key] for key in ("classifier", "first_conv", "pool_size", "license") if known.get(key)},
+                **_as_timm(form),
+                "num_classes": num_classes,
+            },
+        }
+        (folder / "config.json").write_text(json.dumps(config, indent=1))
+    elif hasattr(getattr(body, "config", None), "save_pretrained"):
+        body.config.save_pretrained(folder)  # type: ignore[union-attr, operator]
+        if isinstance(form, Tokenising):
+            for name in TOKENIZER_FILES:
+                if (Path(form.folder) / name).is_file():
+                    shutil.copyfile(Path(form.folder) / name, folder / name)
+        elif isinstance(form, Preprocessing):
+            (folder / "preprocessor_config.json").write_text(json.dumps(_as_processor(form), indent=1))
+
+
+def _is_timm(body: nn.Module) -> bool:
+    known = getattr(body, "pretrained_cfg", None)
+    return isinstance(known, dict) and bool(known.get("architecture"))
+
+
+def _as_timm(form: object) -> dict[str, Any]:
+    if not isinstance(form, Preprocessing):
+        return {}
+    plain: dict[str, Any] = to_plain(form)
+    return {
+        "input_size": [3, *form.input_size],
+        "interpolation": form.interpolation,
+        "crop_pct": form.crop_fraction,
+        **{key: plain[key] for key in ("crop_mode", "mean", "std")},
+    }
+
+
+def _as_processor(form: Preprocessing) -> dict[str, Any]:
+    """An image processor of transformers that does the same."""
+    height, width = form.input_size
+    shared = {
+        "do_normalize": True,
+        "do_rescale": True,
+        "do_resize": True,
+        "image_mean": list(form.mean),
+        "image_std": list(form.std),
+        "resample": _RESAMPLE[form.interpolation],
+        "rescale_factor": 1 / 255,
+    }
+    if form.crop_mode == "center":
+        return {
+            **shared,
+            "image_processor_type": "CLIPImageProcessor",
+            "do_center_crop": True,
+            "crop_size": {"height": height, "width": width},
+            "size": {"shortest_edge": round(min(height, width) / form.crop_fraction)},
+        }
+    return {**shared, "image_processor_type": "ViTImageProcessor", "size": {"height": height, "width": width}}

@@ -1,0 +1,200 @@
+"""What bounds a run, found by making parts of it free and seeing what that brings.
+
+In:  a Bench, before or after its training
+Out: Blocks: a few steps in a row under one condition, conditions in turns, in another order in each round
+Nothing here concludes; `analysis.bounds` does. The bench is left as it was: weights, statistics and the optimiser's memory.
+
+    live             steps as they are, batches from the loader
+    host batches     the same few batches again and again from the host's memory: loading for free
+    device batches   the same few batches again and again on the device: copying for free too
+    no all-reduce    live, but ranks keep their gradients to themselves: the network for free
+
+A live block has a loader of its own, so that none profits from batches that were loaded while another condition ran; its first
+batches are not counted. With doses, stages are made slower by a known time instead: a stage on the critical path lengthens the
+step by all of it, a hidden one by nothing.
+"""
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from modelhound.data import Batch
+from modelhound.meter import count_cores, seconds_now
+from modelhound.records import Block, BlocksMeasured, Progress, Watch, silent
+from modelhound.training.accounting import make_laps
+from modelhound.training.bench import Bench
+from modelhound.training.delaying import slow_down_reading
+from modelhound.training.feed import Course, Moved, move, move_batches
+from modelhound.training.loop import prepare_to_learn
+
+__all__ = ["CONDITIONS", "DOSED", "intervene"]
+
+CONDITIONS = ("live", "host batches", "device batches", "no all-reduce")
+DOSED = ("loading", "model", "network")
+
+_NUM_ROUNDS = 5
+_LEAST_STEPS, _MOST_STEPS = 2, 40
+_NUM_KEPT = 4  # batches that are run again and again
+_DOSES = (0.25, 0.5)  # of a step
+
+
+def intervene(
+    bench: Bench, *, budget_seconds: float, doses: bool = False, model: str = "", watch: Watch = silent
+) -> BlocksMeasured:
+    """Blocks of all conditions that make sense here; they take about `budget_seconds` where steps are that quick."""
+    stage = _Stage(bench)
+    with _left_as_it_was(bench):
+        kept = stage.load_some()
+        step_seconds = stage.try_a_step(kept)
+        plan = _plan(bench, step_seconds, doses=doses)
+        warm = bench.course.workers + 1
+        per_round = sum(warm if condition in ("live", "no all-reduce") or delay else 1 for condition, delay in plan)
+        left = budget_seconds / step_seconds / _NUM_ROUNDS - per_round
+        num_steps = int(bench.link.largest(max(_LEAST_STEPS, min(_MOST_STEPS, left // len(plan)))))
+        blocks = []
+        for number in range(_NUM_ROUNDS):
+            order = random.Random(f"{bench.recipe.seed} {number}").sample(plan, len(plan))
+            for place, (condition, delay) in enumerate(order):
+                done = number * len(plan) + place
+                watch(
+                    Progress(task="finding what bounds it", done=done, total=_NUM_ROUNDS * len(plan), detail=condition)
+                )
+                seconds = stage.run(condition, delay, kept, num_steps, number)
+                blocks.append(Block(condition=condition, round=number, seconds=seconds, delay_seconds=delay))
+        watch(Progress(task="finding what bounds it", done=1, total=1))
+    return BlocksMeasured(
+        model=model,
+        num_ranks=bench.link.num_ranks,
+        num_workers=bench.course.workers,
+        num_cores=count_cores(),
+        batch=bench.course.batch,
+        blocks=tuple(blocks),
+    )
+
+
+def _plan(bench: Bench, step_seconds: float, *, doses: bool) -> list[tuple[str, float]]:
+    """Conditions, each with the delay it gets."""
+    alone, on_gpu = bench.link.num_ranks == 1, bench.device.startswith("cuda")
+    plan = [("live", 0.0), ("host batches", 0.0)]
+    plan += [("device batches", 0.0)] if on_gpu else []
+    plan += [] if alone else [("no all-reduce", 0.0)]
+    if doses:
+        stages = [stage for stage in DOSED if stage != "network" or not alone]
+        plan += [(stage, share * step_seconds) for stage, share in itertools.product(stages, _DOSES)]
+    return plan
+
+
+class _Stage:
+    """Runs blocks on a bench."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._epoch = 0
+
+    def load_some(self) -> list[Batch]:
+        """A few batches to keep; the first ones of an epoch, read in this process."""
+        course = replace(self._bench.course, workers=0)
+        positions = course.positions(0)[: _NUM_KEPT * course.batch].tolist()
+        return list(course.stream(positions))
+
+    def try_a_step(self, kept: list[Batch]) -> float:
+        """Seconds of a step without loading, on the slowest rank; the first two are not counted."""
+        prepare_to_learn(self._bench)
+        seconds = self._time(self._again(kept, 3), skip=2, num_steps=1)
+        return max(1e-5, self._bench.link.largest(seconds[0]))
+
+    def run(self, condition: str, delay: float, kept: list[Batch], num_steps: int, number: int) -> tuple[float, ...]:
+        """Seconds of each step of one block."""
+        bench = self._bench
+        bench.link.barrier()
+        traffic, stepper = bench.link.traffic, bench.stepper
+        before = (traffic.enabled, traffic.delay_seconds, stepper.model_delay_seconds)
+        traffic.enabled = condition != "no all-reduce"
+        traffic.delay_seconds += delay if condition == "network" else 0.0
+        stepper.model_delay_seconds += delay if condition == "model" else 0.0
+        try:
+            if condition == "host batches":
+                return self._time(self._again(kept, num_steps + 1), skip=1, num_steps=num_steps)
+            if condition == "device batches":
+                moved = [move(batch, bench.device) for batch in kept]
+                return self._time(itertools.cycle(moved), skip=1, num_steps=num_steps)
+            course = bench.course
+            if condition == "loading":
+                course = replace(course, dataset=slow_down_reading(course.dataset, delay / course.batch))
+            skip = course.workers + 1
+            # loaders must not run dry towards the end: some batches more than are used
+            num_batches = skip + num_steps + (course.prefetch * course.workers)
+            return self._time(self._live(course, num_batches, number), skip=skip, num_steps=num_steps)
+        finally:
+            traffic.enabled, traffic.delay_seconds, stepper.model_delay_seconds = before
+
+    def _again(self, kept: list[Batch], count: int) -> Iterator[Moved]:
+        repeated = itertools.islice(itertools.cycle(kept), count)
+        return move_batches(iter(repeated), self._bench.device, make_laps(self._bench.device))
+
+    def _live(self, course: Course, num_batches: int, number: int) -> Iterator[Moved]:
+        positions: list[int] = []
+        epoch = number
+        while len(positions) < num_batches * course.batch:
+            positions += course.positions(epoch).tolist()
+            epoch += 1
+        stream = course.stream(positions[: num_batches * course.batch])
+        return move_batches(stream, self._bench.device, make_laps(self._bench.device))
+
+    def _time(self, feed: Iterator[Moved], *, skip: int, num_steps: int) -> tuple[float, ...]:
+        """Steps with all accounting on. On a GPU the device is waited for at both ends only, and steps share the time."""
+        bench = self._bench
+        on_gpu = bench.device.startswith("cuda")
+        laps = make_laps(bench.device)
+        laps.begin()
+        seconds = []
+        try:
+            for number in range(skip + num_steps):
+                if number == skip:
+                    if on_gpu:
+                        torch.cuda.synchronize(bench.device)
+                    last = seconds_now()
+                bench.stepper.step(next(feed), laps)
+                laps.end_step()
+                if number >= skip and not on_gpu:
+                    seconds.append((now := seconds_now()) - last)
+                    last = now
+            if on_gpu:
+                torch.cuda.synchronize(bench.device)
+                seconds = [(seconds_now() - last) / num_steps] * num_steps
+        finally:
+            close = getattr(feed, "close", None)
+            if close is not None:
+                close()
+        return tuple(seconds)
+
+
+class _left_as_it_was:  # noqa: N801  # reads as words where it is used
+    """Put weights, statistics, the optimiser's memory and the count of steps back at the end."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def __enter__(self) -> None:
+        stepper = self._bench.stepper
+        self._tensors = {name: each.detach().clone() for name, each in self._bench.learner.state_dict().items()}
+        kept = stepper.optimiser.state_dict()
+        self._memory = {
+            **kept,
+            "state": {
+                number: {name: each.clone() if isinstance(each, torch.Tensor) else each for name, each in state.items()}
+                for number, state in kept["state"].items()
+            },
+        }
+        self._counts = (stepper.num_batches, stepper.num_steps, stepper.num_parts)
+
+    def __exit__(self, *ended: object) -> None:
+        stepper = self._bench.stepper
+        stepper.optimiser.zero_grad(set_to_none=True)
+        self._bench.learner.load_state_dict(self._tensors)
+        stepper.optimiser.load_state_dict(self._memory)
+        stepper.resume_at(*self._counts)
+        self._bench.learner.eval()

@@ -1,0 +1,63 @@
+"""Which items to train and which to test on.
+
+In:  TrainSettings
+Out: two data sets with the same classes
+Nothing here knows a network.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from modelhound.data import Dataset, open_dataset
+from modelhound.errors import DataError, RequestError
+from modelhound.records import Watch
+from modelhound.settings import TrainSettings
+from modelhound.training.bench import split_items
+
+__all__ = ["open_items"]
+
+_TEST_SHARE = 4  # with --limit: training items per test item of a test part
+
+
+def open_items(settings: TrainSettings, watch: Watch) -> tuple[Dataset, Dataset]:
+    """Training and test items: two parts of the data set, or one part of which a fifth is held out."""
+
+    def open_part(split: str | None, limit: int | None) -> Dataset:
+        return open_dataset(
+            settings.data,
+            columns=settings.roles(),
+            task=settings.asked_task(),
+            split=split,
+            limit=limit,
+            seed=settings.seed,
+            watch=watch,
+        )
+
+    dataset = open_part(settings.split, settings.limit)
+    if settings.test is None:
+        train_positions, test_positions = split_items(dataset, seed=settings.seed)
+        return dataset.select(train_positions), dataset.select(test_positions)
+    if settings.test == (settings.split or "train"):
+        raise RequestError(
+            f"cannot test on part {settings.test!r}, which is trained on: expected another --test, or leave it out"
+        )
+    limit = None
+    if settings.limit is not None:
+        limit = max(settings.limit // _TEST_SHARE, 2 * len(dataset.class_names), 4)
+    test = open_part(settings.test, limit)
+    return dataset, _same_classes(dataset, test, settings.test)
+
+
+def _same_classes(dataset: Dataset, test: Dataset, part: str) -> Dataset:
+    """The test items with the training items' numbers for classes; a label that the head does not have is a DataError."""
+    if dataset.task == "regression" or dataset.class_names == test.class_names:
+        return test
+    unknown = [name for name in test.class_names if name not in dataset.class_names]
+    if unknown or dataset.task != "classification":
+        raise DataError(
+            f"cannot test on part {part!r} of {dataset.name!r}: expected the classes of the training items, found "
+            f"{unknown[0] if unknown else 'others'!r}; train on a part that has it, or leave --test out"
+        )
+    places = np.array([dataset.class_names.index(name) for name in test.class_names], dtype=np.int64)
+    return dataclasses.replace(test, targets=places[test.targets], class_names=dataset.class_names)

@@ -1,0 +1,79 @@
+"""What torch's profiler sees of a few steps.
+
+In:  a Bench, how many steps, a file for the trace
+Out: a trace that Perfetto (ui.perfetto.dev) opens, and a table of operators by the time they take themselves
+Nothing here concludes. The bench is left as it was.
+"""
+
+import itertools
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from modelhound.records import Operator, OperatorsProfiled
+from modelhound.store import write_file
+from modelhound.training.accounting import make_laps
+from modelhound.training.bench import Bench
+from modelhound.training.feed import move_batches
+from modelhound.training.intervening import _left_as_it_was
+from modelhound.training.loop import prepare_to_learn
+
+__all__ = ["trace_steps"]
+
+_NUM_WARM = 2
+_MOST_OPERATORS = 40
+
+
+def trace_steps(bench: Bench, num_steps: int, path: Path, *, model: str = "") -> OperatorsProfiled:
+    """Run a few live steps under the profiler."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler writes to the terminal
+    on_gpu = bench.device.startswith("cuda")
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
+    laps = make_laps(bench.device)
+    with _left_as_it_was(bench):
+        prepare_to_learn(bench)
+        positions = itertools.islice(
+            itertools.cycle(bench.course.positions(0).tolist()), (_NUM_WARM + num_steps) * bench.course.batch
+        )
+        feed = move_batches(bench.course.stream(list(positions)), bench.device, laps)
+        laps.begin()
+        for _ in range(_NUM_WARM):
+            bench.stepper.step(next(feed), laps)
+        with profile(activities=activities) as profiler:
+            for number in range(num_steps):
+                with record_function(f"step {number}"):
+                    with record_function("wait for data"):
+                        batch = next(feed)
+                    bench.stepper.step(batch, laps)
+            if on_gpu:
+                torch.cuda.synchronize(bench.device)
+        feed.close()  # type: ignore[attr-defined]
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(written))
+        write_file(path, written.read_bytes())
+    return OperatorsProfiled(
+        model=model,
+        num_ranks=bench.link.num_ranks,
+        rank=bench.link.rank,
+        num_steps=num_steps,
+        trace=str(path),
+        operators=_operators(profiler, on_gpu),
+    )
+
+
+def _operators(profiler: profile, on_gpu: bool) -> tuple[Operator, ...]:
+    rows = [
+        Operator(
+            name=str(each.key),
+            calls=int(each.count),
+            cpu_seconds=each.self_cpu_time_total / 1e6,
+            device_seconds=each.self_device_time_total / 1e6 if on_gpu else 0.0,
+        )
+        for each in profiler.key_averages()
+    ]
+    rows.sort(key=lambda row: -(row.device_seconds if on_gpu else row.cpu_seconds))
+    return tuple(rows[:_MOST_OPERATORS])

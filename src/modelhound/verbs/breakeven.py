@@ -1,0 +1,405 @@
+"""`breakeven`: when does searching for a model take longer than the training it is for?
+
+In:  BreakevenSettings
+Out: a BreakevenResult, and a run folder that holds every sample behind it
+Trainings go through the room of `hound train`, searches through that of `hound search`: what is timed here is what a user gets
+there. One that fails is recorded and the others go on; what is finished is not measured again.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from modelhound.analysis.breakeven import Scenario
+from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
+from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
+from modelhound.data import Dataset, open_dataset
+from modelhound.data.choosing import choose_balanced, strata
+from modelhound.errors import ModelError, RequestError, StoreError
+from modelhound.meter import describe_machine, resolve_device, utc_now
+from modelhound.models import ModelRef, find_models, source_of
+from modelhound.records import (
+    BreakevenFindings,
+    Failure,
+    FeaturesTimed,
+    Progress,
+    RunStarted,
+    SearchTimed,
+    TrainingTimed,
+    Watch,
+    silent,
+    to_plain,
+)
+from modelhound.settings import BREAKEVEN_MODELS, DEFAULT_MODELS, BreakevenSettings, RecipeSettings, SearchSettings
+from modelhound.store import RunFolder, default_run_path, open_run
+
+__all__ = ["BreakevenResult", "breakeven", "run_breakeven"]
+
+_FEWEST_PER_CLASS = 4  # items: a fifth is tested on, and scorers want two to learn from
+
+
+class BreakevenResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What training and searching cost, and where to find every sample of it."""
+
+    run: Path
+    data: str
+    device: str
+    weights: str
+    epochs: int
+    trainings: tuple[TrainingTimed, ...]
+    features: tuple[FeaturesTimed, ...]
+    searches: tuple[SearchTimed, ...]
+    findings: BreakevenFindings
+    failures: tuple[Failure, ...]
+    notes: tuple[str, ...]
+    num_resumed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `hound breakeven --json` prints."""
+        return {
+            "run": str(self.run),
+            "data": self.data,
+            "device": self.device,
+            "weights": self.weights,
+            "epochs": self.epochs,
+            "findings": to_plain(self.findings),
+            "trainings": [_without_phases(each) for each in self.trainings],
+            "features": [_without_phases(each) for each in self.features],
+            "searches": [_without_phases(each) for each in self.searches],
+            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
+            "notes": list(self.notes),
+        }
+
+
+def _without_phases(record: TrainingTimed | FeaturesTimed | SearchTimed) -> dict[str, Any]:
+    return {name: value for name, value in to_plain(record).items() if name not in ("kind", "stamp", "phases")}
+
+
+def breakeven(
+    data: str, models: str | Sequence[str] = ("auto",), *, watch: Watch = silent, **options: Any
+) -> BreakevenResult:
+    """Compare training and searching on `data`; `options` are those of `hound breakeven`."""
+    try:
+        settings = BreakevenSettings(
+            str(data), models=(models,) if isinstance(models, str) else tuple(models), **options
+        )
+    except TypeError as error:  # an option that does not exist
+        raise RequestError(
+            f"cannot compare: {str(error).partition(' ')[2]}, see help(modelhound.BreakevenSettings)"
+        ) from None
+    return run_breakeven(settings, watch=watch)
+
+
+def run_breakeven(settings: BreakevenSettings, *, watch: Watch = silent) -> BreakevenResult:
+    """Do what `settings` ask for."""
+    wait_asleep()  # before anything below loads torch
+    watch(Progress(task="loading libraries", done=0, total=1))
+    import_timm()
+    watch(Progress(task="loading libraries", done=1, total=1))
+    device = resolve_device(settings.device)
+    if device == "cpu":
+        keep_freed_memory()
+    dataset = _open(settings, watch)
+    models = _find(settings, dataset, settings.models, BREAKEVEN_MODELS[dataset.modality], watch)
+    own_models = settings.models if settings.models != ("auto",) else BREAKEVEN_MODELS[dataset.modality]
+    usual_pool = DEFAULT_MODELS["image"] if dataset.modality == "image" else own_models
+    pool = _find(settings, dataset, settings.pool, usual_pool, watch) if settings.pool else ()
+    sizes, notes = _choose_sizes(settings, dataset)
+    identity = _identity(settings, dataset, device)
+    named = {**identity, "models": [str(model) for model in models]}
+    path = settings.run or default_run_path("breakeven", settings.data, named)
+    with open_run(path, verb="breakeven", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
+        run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
+        job = _Job(settings=settings, dataset=dataset, device=device, run=run, watch=watch)
+        job.measure(models, sizes, pool)
+        findings = find_breakeven(
+            Timed(trainings=job.trainings, features=job.features, searches=job.searches), _asked(settings)
+        )
+        run.write_answer(findings, headline=_headline(findings))
+    return BreakevenResult(
+        run=path,
+        data=settings.data,
+        device=device,
+        weights=settings.weights,
+        epochs=settings.epochs,
+        trainings=tuple(job.trainings),
+        features=tuple(job.features),
+        searches=tuple(job.searches),
+        findings=findings,
+        failures=tuple(job.failures),
+        notes=tuple(dict.fromkeys((*notes, *job.notes))),
+        num_resumed=job.num_resumed,
+    )
+
+
+def _open(settings: BreakevenSettings, watch: Watch) -> Dataset:
+    dataset = open_dataset(
+        settings.data,
+        columns=settings.roles(),
+        task=settings.asked_task(),
+        split=settings.split,
+        limit=settings.limit,
+        seed=settings.seed,
+        watch=watch,
+    )
+    least = _FEWEST_PER_CLASS * len(dataset.class_names)
+    if dataset.task == "classification" and settings.num_items()[0] < least:
+        raise RequestError(
+            f"cannot use --sizes {settings.num_items()[0]} with {settings.data!r}: expected at least {least}, which is "
+            f"{_FEWEST_PER_CLASS} items of each of its {len(dataset.class_names)} classes; leave that size out"
+        )
+    return dataset
+
+
+def _find(
+    settings: BreakevenSettings, dataset: Dataset, patterns: Sequence[str], usual: Sequence[str], watch: Watch
+) -> tuple[ModelRef, ...]:
+    models = find_models(usual if tuple(patterns) == ("auto",) else patterns, where=settings.where, watch=watch)
+    if not any(dataset.modality in source_of(model).modalities for model in models):
+        raise RequestError(
+            f"cannot use {models[0]} with {dataset.name!r}: expected models of {dataset.modality}s, such as {usual[0]}"
+        )
+    return models
+
+
+def _choose_sizes(settings: BreakevenSettings, dataset: Dataset) -> tuple[list[int], list[str]]:
+    """The sizes asked for, as far as there are items; what is larger means all of them, and that is said."""
+    asked = settings.num_items()
+    sizes = sorted({min(size, len(dataset)) for size in asked})
+    short = [size for size in asked if size > len(dataset)]
+    notes = [
+        f"{settings.data} has {len(dataset):,} items, which were taken in place of {size:,}; --assume items={size} extrapolates"
+        for size in short
+    ]
+    return sizes, notes
+
+
+def _identity(settings: BreakevenSettings, dataset: Dataset, device: str) -> dict[str, Any]:
+    """Whatever decides the times; models, sizes and kinds of training may grow from one start to the next."""
+    return {
+        "data_fingerprint": dataset.fingerprint,
+        "weights": settings.weights,
+        "measured_epochs": settings.epochs_run(),
+        "batch": settings.batch,
+        "repeats": settings.repeats,
+        "workers": settings.workers,
+        "precision": settings.precision,
+        "tokens": settings.tokens,
+        "pooling": settings.pooling,
+        "pool": list(settings.pool),
+        "device": device.partition(":")[0],
+        "seed": settings.seed,
+    }
+
+
+def _asked(settings: BreakevenSettings) -> Asked:
+    own = settings.own_scenario()
+    return Asked(
+        epochs=settings.epochs,
+        own=Scenario(name="yours", epochs=own["epochs"], sets=own.get("sets", 1), share=own.get("share", 1))
+        if own
+        else None,
+        assume=settings.assumptions(),
+        price_per_hour=settings.price_per_hour,
+        watts=settings.watts,
+        seed=settings.seed,
+    )
+
+
+class _Job:
+    """One run: what is known, and measuring the rest."""
+
+    def __init__(
+        self, *, settings: BreakevenSettings, dataset: Dataset, device: str, run: RunFolder, watch: Watch
+    ) -> None:
+        self._settings, self._dataset, self._device, self._run, self._watch = settings, dataset, device, run, watch
+        self._done, self._total = 0.0, 1.0
+        self._warm: set[str] = set()
+        self.trainings: list[TrainingTimed] = []
+        self.features: list[FeaturesTimed] = []
+        self.searches: list[SearchTimed] = []
+        self.failures: list[Failure] = []
+        self.notes: list[str] = []
+        self.num_resumed = 0
+
+    def measure(self, models: Sequence[ModelRef], sizes: Sequence[int], pool: Sequence[ModelRef]) -> None:
+        """Every model on every number of items, then searches over more and more of the pool."""
+        settings, passes = self._settings, 3 * self._settings.epochs_run()
+        # in passes over the items, of which training takes about three
+        each = {"full": passes, "head": passes / 3, "cached": 1, "extract": self._settings.repeats}
+        counts = sorted({min(count, len(pool)) for count in settings.num_models()}) if pool else []
+        searched = sizes[len(sizes) // 2]
+        self._total = len(models) * sum(sizes) * (sum(each[mode] for mode in settings.modes) + each["extract"])
+        self._total += 2 * sum(counts) * searched
+        for model in models:
+            for size in sizes:
+                items = self._select(size)
+                self._time_features(model, items)
+                self._advance(size * each["extract"])
+                for mode in settings.modes:
+                    self._time_training(model, items, mode)
+                    self._advance(size * each[mode])
+        if counts:
+            self._warm_up(pool[:1])
+        for count in counts:
+            for way in ("plain", "engine"):
+                self._time_search(way, pool[:count], self._select(searched))
+                self._advance(count * searched)
+        self._watch(Progress(task="comparing, %", done=100, total=100))
+
+    def _select(self, size: int) -> Dataset:
+        if size >= len(self._dataset):
+            return self._dataset
+        groups = strata(self._dataset.targets, self._dataset.task)
+        return self._dataset.select(choose_balanced(groups, limit=size, seed=self._settings.seed).tolist())
+
+    def _advance(self, cost: float) -> None:
+        self._done += cost
+        self._tell("")
+
+    def _tell(self, detail: str) -> None:
+        done = min(100, int(100 * self._done / self._total))
+        self._watch(Progress(task="comparing, %", done=done, total=100, detail=detail))
+
+    def _time_training(self, model: ModelRef, items: Dataset, mode: str) -> None:
+        from modelhound.profiling.trainings import time_training
+
+        settings = self._settings
+        self._tell(f"{model}: {mode} on {len(items)} items")
+        recipe = RecipeSettings(
+            mode=mode,  # type: ignore[arg-type]  # one of the three, as the settings have checked
+            epochs=settings.epochs_run(),
+            batch=settings.batch,
+            augment="none",
+            precision=settings.precision,
+            workers=settings.workers,
+            seed=settings.seed,
+        )
+
+        def matches(known: TrainingTimed) -> bool:
+            return (known.mode, known.num_items) == (mode, len(items))
+
+        def measure(stamp: str) -> TrainingTimed:
+            return time_training(model, items, settings, recipe, stamp=stamp, device=self._device, watch=self._watch)
+
+        self._take(model, f"{mode} training", TrainingTimed, self.trainings, matches, measure)
+
+    def _time_features(self, model: ModelRef, items: Dataset) -> None:
+        from modelhound.measuring.costs import search_once, time_features
+
+        self._tell(f"{model}: features of {len(items)} items")
+
+        def matches(known: FeaturesTimed) -> bool:
+            return known.num_items == len(items)
+
+        def measure(stamp: str) -> FeaturesTimed:
+            plain = self._search_settings(plain=True)
+            if str(model) not in self._warm:
+                self._warm.add(str(model))
+                fewest = self._select(self._settings.num_items()[0])
+                search_once([model], fewest, plain, device=self._device)  # libraries, kernels
+            return time_features(
+                model,
+                items,
+                plain,
+                stamp=stamp,
+                device=self._device,
+                repeats=self._settings.repeats,
+                watch=self._watch,
+            )
+
+        self._take(model, "features", FeaturesTimed, self.features, matches, measure)
+
+    def _take(
+        self,
+        model: ModelRef,
+        phase: str,
+        kind: type[Any],
+        into: list[Any],
+        matches: Callable[[Any], bool],
+        measure: Callable[[str], TrainingTimed | FeaturesTimed],
+    ) -> None:
+        """What the run folder holds already, or what is measured now; a model that fails is told and the others go on."""
+        from modelhound.measuring.scoring import explain_error
+
+        try:
+            stamp = source_of(model).stamp(model.name)
+            known = [
+                each
+                for each in self._run.read(kind)
+                if (each.model, each.stamp) == (str(model), stamp) and matches(each)
+            ]
+            record = known[-1] if known else measure(stamp)
+        except (RequestError, StoreError):
+            raise
+        except Exception as error:  # whatever a stranger's model raises, the others go on
+            failure = Failure(model=str(model), phase=phase, error=explain_error(error))
+            self._run.append(failure)
+            self.failures.append(failure)
+            return
+        if known:
+            self.num_resumed += 1
+        else:
+            self._run.append(record)
+        into.append(record)
+
+    def _search_settings(self, *, plain: bool) -> SearchSettings:
+        settings = self._settings
+        return SearchSettings(
+            settings.data,
+            seed=settings.seed,
+            models=settings.models,
+            weights=settings.weights,
+            arch=settings.arch,
+            pooling=settings.pooling,
+            tokens=settings.tokens,
+            allow_code=settings.allow_code,
+            scorers=("ridge",),
+            exhaustive=not plain,
+            fresh=not plain,  # or the second start would time how fast features are remembered
+            plain=plain,
+            precision="fp32" if plain else settings.precision,
+            batch=settings.batch,
+            workers=settings.workers,
+            device=self._device,
+        )
+
+    def _warm_up(self, models: Sequence[ModelRef]) -> None:
+        """Neither way is to pay for what the first search of a process pays."""
+        from modelhound.measuring.costs import search_once
+
+        fewest = self._select(self._settings.num_items()[0])
+        with contextlib.suppress(ModelError):  # it will be told when it is timed
+            for plain in (True, False):
+                search_once(models, fewest, self._search_settings(plain=plain), device=self._device)
+
+    def _time_search(self, way: str, models: Sequence[ModelRef], items: Dataset) -> None:
+        from modelhound.measuring.costs import time_search
+
+        self._tell(f"searching over {len(models)} models, {way}")
+        names = tuple(str(model) for model in models)
+        wanted = (way, names, len(items))
+        known = [each for each in self._run.read(SearchTimed) if (each.way, each.models, each.num_items) == wanted]
+        if known:
+            self.searches.append(known[-1])
+            self.num_resumed += 1
+            return
+        settings = self._search_settings(plain=way == "plain")
+        try:
+            record = time_search(models, items, settings, device=self._device, watch=self._watch)
+        except ModelError as error:
+            self.notes.append(f"a search over {len(models)} models was not timed: {error}")
+            return
+        self._run.append(record)
+        self.searches.append(record)
+
+
+def _headline(findings: BreakevenFindings) -> str:
+    plain = [each for each in findings.counts if each.scenario == "S1" and each.way == "plain"]
+    if not plain:
+        return "nothing could be compared"
+    most = max(plain, key=lambda each: each.num_items)
+    return f"S1: above {most.num_models} models the search takes longer ({most.model}, {most.num_items} items)"

@@ -1,0 +1,220 @@
+"""`latency`: how fast are these networks, how does that grow with batch, image and sequence, and why?
+
+In:  LatencySettings
+Out: a LatencyResult and a run folder that holds every sample behind it; or, before anything runs, what that will take
+How points are measured is the business of `timing`, what follows from them that of `analysis`. A point that cannot be measured
+is a row like any other. Whatever is finished is in the run folder at once, so that the same request goes on where it stopped.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from modelhound.analysis.latency import anchors_of
+from modelhound.errors import RequestError
+from modelhound.meter import describe_machine, utc_now
+from modelhound.records import (
+    CeilingsMeasured,
+    LatencyFailed,
+    LatencyMeasured,
+    LatencyPoint,
+    Progress,
+    RunStarted,
+    Watch,
+    silent,
+    to_plain,
+)
+from modelhound.settings import LatencySettings
+from modelhound.store import Memo, RunFolder, default_run_path, open_run
+from modelhound.timing import (
+    Bench,
+    LatencyAnswer,
+    LatencyPlan,
+    LatencyResult,
+    Limits,
+    SweepPlan,
+    assemble_result,
+    compare_latency,
+    find_devices,
+    plan_sweep,
+    price_points,
+    read_latency,
+    remember_anchors,
+    shuffle_points,
+)
+
+__all__ = [
+    "LatencyPlan",
+    "LatencyResult",
+    "compare_latency",
+    "explain_latency",
+    "latency",
+    "read_latency",
+    "run_latency",
+]
+
+
+def latency(models: str | Sequence[str] = ("auto",), *, watch: Watch = silent, **options: Any) -> LatencyResult:
+    """Time `models`; `options` are those of `hound latency`, the fields of LatencySettings."""
+    try:
+        settings = LatencySettings(models=(models,) if isinstance(models, str) else tuple(models), **options)
+    except TypeError as error:  # an option that does not exist
+        raise RequestError(
+            f"cannot time models: {str(error).partition(' ')[2]}, see help(modelhound.LatencySettings)"
+        ) from None
+    return run_latency(settings, watch=watch)
+
+
+def run_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyResult:
+    """Do what `settings` ask for."""
+    devices = find_devices(settings)
+    with Bench(settings) as bench:
+        watch(Progress(task="starting", done=0, total=1))
+        names = {device: bench.find_device(device).name for device in devices}
+        watch(Progress(task="starting", done=1, total=1))
+        plan = plan_sweep(settings, devices, bench, watch=watch)
+        identity = _identity(settings, names)
+        path = settings.run or default_run_path(
+            "latency", _short_name(plan), {**identity, "points": [to_plain(point) for point in plan.points]}
+        )
+        with open_run(path, verb="latency", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
+            run.append(RunStarted(at=utc_now(), device=",".join(devices), machine=describe_machine()))
+            for failure in plan.broken:
+                run.append(failure)
+            ceilings = _measure_ceilings(devices, bench, run)
+            num_resumed = _sweep(plan, settings, bench, run, watch)
+            result = _conclude(path, plan, ceilings, run, settings, num_resumed)
+            run.write_answer(
+                LatencyAnswer(laws=result.laws, conclusions=result.conclusions, prediction=result.prediction),
+                headline=_headline(result),
+            )
+    for (device, precision), anchors in anchors_of(result.measured).items():
+        remember_anchors(names[device], precision, anchors)
+    return result
+
+
+def explain_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyPlan:
+    """Price the sweep that `settings` ask for; no network is run, but each device shows for a second what it can do."""
+    devices = find_devices(settings)
+    with Bench(settings) as bench:
+        plan = plan_sweep(settings, devices, bench, watch=watch)
+        seen = {
+            (device, precision): bench.measure_ceilings(device, precision)
+            for device, precisions in devices.items()
+            for precision in precisions
+        }
+        ceilings = {key: each for key, each in seen.items() if each is not None}
+        priced, errors = price_points(plan.points, plan.costs, ceilings, _limits(plan, settings, bench), settings)
+    basis = []
+    for (device, precision), error in errors.items():
+        rests = "what this device can do at most, which may be wrong by a factor of three: nothing was timed on it yet"
+        basis.append((device, precision, f"earlier runs on this device: {error.sentence}" if error else rests))
+    return LatencyPlan(
+        priced=priced,
+        broken=plan.broken,
+        total_seconds=sum(each.point_seconds for each in priced),
+        basis=tuple(basis),
+    )
+
+
+def _identity(settings: LatencySettings, names: dict[str, str]) -> dict[str, Any]:
+    """Whatever decides the numbers; models and sizes may grow from one start to the next."""
+    return {
+        "weights": settings.weights,
+        "sampling": settings.sampling,
+        "seconds": settings.seconds,
+        "width": settings.width,
+        "compile": settings.compile,
+        "memory": settings.memory,
+        "arch": settings.arch,
+        "devices": names,
+        "seed": settings.seed,
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+
+
+def _short_name(plan: SweepPlan) -> str:
+    names = list(plan.candidates)
+    return names[0].partition(":")[2].replace("/", "-") if len(names) == 1 else f"{len(names)}-models"
+
+
+def _measure_ceilings(
+    devices: dict[str, tuple[str, ...]], bench: Bench, run: RunFolder
+) -> tuple[CeilingsMeasured, ...]:
+    known = {(each.device, each.precision): each for each in run.read(CeilingsMeasured)}
+    bench.ceilings |= known
+    for device, precisions in devices.items():
+        for precision in precisions:
+            if (device, precision) not in known:
+                found = bench.measure_ceilings(device, precision)
+                if found is not None:
+                    run.append(found)
+                    known[device, precision] = found
+    return tuple(known.values())
+
+
+def _limits(plan: SweepPlan, settings: LatencySettings, bench: Bench) -> Limits:
+    found = {device: bench.find_device(device) for device in dict.fromkeys(point.device for point in plan.points)}
+    return Limits(
+        plan.costs,
+        {device: each.memory_bytes for device, each in found.items()},
+        device_names={device: each.name for device, each in found.items()},
+        timeout=settings.timeout,
+        memo=Memo("out-of-memory"),
+    )
+
+
+def _sweep(plan: SweepPlan, settings: LatencySettings, bench: Bench, run: RunFolder, watch: Watch) -> int:
+    """Measure what the run folder does not hold yet; how many points it held."""
+    limits = _limits(plan, settings, bench)
+    known: dict[LatencyPoint, LatencyMeasured | LatencyFailed] = {
+        each.point: each for each in run.read(LatencyFailed) if each.why in ("out of memory", "timed out")
+    }
+    known |= {each.point: each for each in run.read(LatencyMeasured)}
+    order = shuffle_points(plan.points, limits.expected_bytes, seed=settings.seed)
+    for record in (known[point] for point in order if point in known):
+        limits.add(record)
+    todo = [point for point in order if point not in known]
+    for place, point in enumerate(todo):
+        detail = f"{point.model} {point.shape_text} {point.precision} {point.device}"
+        watch(Progress(task="timing", done=place, total=len(todo), detail=detail))
+        outcome = limits.refuse(point) or bench.measure(
+            point,
+            plan.candidates[point.model],
+            plan.costs[point.model, point.size],
+            place=len(known) + place,
+        )
+        run.append(outcome)
+        limits.add(outcome)
+    watch(Progress(task="timing", done=len(todo), total=len(todo)))
+    return len(order) - len(todo)
+
+
+def _conclude(
+    path: Path,
+    plan: SweepPlan,
+    ceilings: Sequence[CeilingsMeasured],
+    run: RunFolder,
+    settings: LatencySettings,
+    num_resumed: int,
+) -> LatencyResult:
+    """Everything asked for that the folder holds now; what it holds besides belongs to other requests."""
+    measured = {record.point: record for record in run.read(LatencyMeasured)}
+    failed = {record.point: record for record in run.read(LatencyFailed)}
+    result = assemble_result(
+        path,
+        [measured[point] for point in plan.points if point in measured],
+        [failed[point] for point in plan.points if point in failed and point not in measured],
+        ceilings,
+        plan.broken,
+        margin=settings.margin,
+    )
+    return msgspec.structs.replace(result, num_resumed=num_resumed)
+
+
+def _headline(result: LatencyResult) -> str:
+    told = ", ".join(dict.fromkeys(f"{each.conclusion.name} {each.conclusion.verdict}" for each in result.conclusions))
+    return f"{len(result.measured)} points, {len(result.failed)} without a time" + (f"; {told}" if told else "")

@@ -1,0 +1,335 @@
+"""`train`: fine-tune networks on 1 to N ranks, and know where every second went.
+
+In:  TrainSettings
+Out: a TrainResult: accuracy, phases per rank, what bounds each run, how it scales; and a run folder with checkpoints
+How a network is trained is the business of `training`, how ranks are started of `launch`. A run that was stopped goes on from
+its last checkpoint; one that is finished is not run again.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from modelhound.analysis.bounds import Verdict, judge_blocks
+from modelhound.analysis.findings import Finding, check_findings
+from modelhound.analysis.scaling import Scaling, measure_scaling
+from modelhound.compat import import_timm, wait_asleep
+from modelhound.data import Dataset
+from modelhound.data.loading import BATCHES_AHEAD
+from modelhound.data.recommended import item_kind, read_loader
+from modelhound.errors import RequestError
+from modelhound.launch import Cluster, slurm
+from modelhound.launch.ranks import OVER, follow
+from modelhound.meter import describe_machine, resolve_device, utc_now
+from modelhound.models import ModelRef, find_models, source_of
+from modelhound.records import (
+    BlocksMeasured,
+    Failure,
+    ItemSkipped,
+    ModelTrained,
+    OperatorsProfiled,
+    Progress,
+    RankTrained,
+    RunStarted,
+    Watch,
+    silent,
+    to_plain,
+)
+from modelhound.settings import TrainSettings
+from modelhound.store import default_run_path, open_run, write_file
+
+__all__ = ["Submitted", "TrainAnswer", "TrainResult", "run_train", "submit_train", "train", "train_on_node"]
+
+_NOT_DECISIVE = ("workers", "compile")
+
+
+class TrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from the records of a run."""
+
+    verdicts: tuple[Verdict, ...]
+    scalings: tuple[Scaling, ...]
+    findings: tuple[Finding, ...]
+
+
+class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of one training request and where to find what it rests on."""
+
+    run: Path
+    data: str
+    task: str
+    device: str
+    weights: str
+    num_classes: int
+    trained: tuple[ModelTrained, ...]
+    ranks: tuple[RankTrained, ...]
+    answer: TrainAnswer
+    operators: tuple[OperatorsProfiled, ...]
+    failures: tuple[Failure, ...]
+    skipped: tuple[ItemSkipped, ...]
+    read_back: dict[str, str]
+    """Model -> how to name its checkpoint to other commands."""
+    num_resumed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `hound train --json` prints."""
+        first = self.trained[0] if self.trained else None
+        verdicts = self.answer.verdicts
+        return {
+            "run": str(self.run),
+            "data": self.data,
+            "task": self.task,
+            "device": self.device,
+            "weights": self.weights,
+            "num_classes": self.num_classes,
+            "accuracy": first.score if first else None,
+            "checkpoint": str(self.run / first.checkpoint) if first else None,
+            "phases": self._phases(first) if first else [],
+            "verdict": to_plain(verdicts[0]) if verdicts else None,
+            "efficiency": {scaling.model: _efficiency(scaling) for scaling in self.answer.scalings},
+            "runs": [self._run_to_json(each) for each in self.trained],
+            "verdicts": to_plain(verdicts),
+            "scaling": to_plain(self.answer.scalings),
+            "findings": to_plain(self.answer.findings),
+            "operators": to_plain(self.operators),
+            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
+            "skipped": [{"item": each.item, "reason": each.reason} for each in self.skipped],
+        }
+
+    def ranks_of(self, run: ModelTrained) -> list[RankTrained]:
+        """The ranks of one run, the first first."""
+        chosen = [each for each in self.ranks if (each.model, each.num_ranks) == (run.model, run.num_ranks)]
+        return sorted(chosen, key=lambda each: each.rank)
+
+    def _run_to_json(self, run: ModelTrained) -> dict[str, Any]:
+        plain: dict[str, Any] = to_plain(run)
+        return {
+            **{name: value for name, value in plain.items() if name not in ("kind", "stamp", "losses")},
+            "accuracy": run.score,
+            "checkpoint": str(self.run / run.checkpoint),
+            "read_back": self.read_back.get(run.model),
+            "final_loss": run.losses[-1] if run.losses else None,
+            "phases": self._phases(run),
+        }
+
+    def _phases(self, run: ModelTrained) -> list[dict[str, Any]]:
+        """Seconds per phase of every rank, which add up to its wall time."""
+        return [
+            {
+                "rank": each.rank,
+                "device": each.device,
+                "wall_seconds": each.wall_seconds,
+                "num_steps": each.num_steps,
+                "peak_memory_bytes": each.peak_memory_bytes,
+                "seconds": {samples.phase: samples.total for samples in each.phases},
+            }
+            for each in self.ranks_of(run)
+        ]
+
+
+def train(data: str, model: str | Sequence[str] = (), *, watch: Watch = silent, **options: Any) -> TrainResult:
+    """Fine-tune `model` on `data`; `options` are those of `hound train`, the fields of TrainSettings."""
+    if model:
+        options["model"] = (model,) if isinstance(model, str) else tuple(model)
+    try:
+        settings = TrainSettings(str(data), **options)
+    except TypeError as error:  # an option that does not exist
+        raise RequestError(
+            f"cannot train: {str(error).partition(' ')[2]}, see help(modelhound.TrainSettings)"
+        ) from None
+    return run_train(settings, watch=watch)
+
+
+def run_train(settings: TrainSettings, *, cluster: Cluster | None = None, watch: Watch = silent) -> TrainResult:
+    """Do what `settings` ask for, on this machine or on the nodes of `cluster`."""
+    if settings.slurm and cluster is None:
+        raise RequestError(
+            "cannot run a SLURM job here: expected it to be submitted, use modelhound.verbs.train.submit_train"
+        )
+    wait_asleep()  # before anything below loads torch
+    from modelhound.training.items import open_items
+    from modelhound.training.series import Series, latest
+
+    models = find_models(settings.model)
+    watch(Progress(task="loading libraries", done=0, total=1))
+    import_timm()
+    watch(Progress(task="loading libraries", done=1, total=1))
+    device = resolve_device(settings.device)
+    _check_ranks(settings, device, cluster)
+    dataset, test = open_items(settings, watch)
+    settings, prefetch = _with_loader_file(settings, dataset)
+    _check_modality(models, dataset)
+    identity = _identity(settings, dataset, test, device)
+    path = settings.run or default_run_path("train", settings.data, {**identity, "models": list(map(str, models))})
+    with open_run(path, verb="train", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
+        run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
+        known = set(run.read(ItemSkipped))
+        for skipped in (*dataset.skipped, *test.skipped):
+            if skipped not in known:
+                run.append(skipped)
+                known.add(skipped)
+        work = Series(run, settings, dataset, test, device, cluster or Cluster(), prefetch, watch)
+        for model in models:
+            for num_ranks in settings.num_ranks():
+                work.do(model, num_ranks)
+        trained, ranks = work.finished()
+        blocks = latest(run.read(BlocksMeasured), trained)
+        answer = _answer(trained, ranks, blocks)
+        run.write_answer(answer, headline=_headline(trained))
+    return TrainResult(
+        run=path,
+        data=settings.data,
+        task=dataset.task,
+        device=device,
+        weights=settings.weights,
+        num_classes=len(dataset.class_names),
+        trained=tuple(trained),
+        ranks=tuple(ranks),
+        answer=answer,
+        operators=tuple(latest(run.read(OperatorsProfiled), trained)),
+        failures=tuple(work.failures),
+        skipped=tuple(known),
+        read_back={each.model: _how_to_read(each, path, settings) for each in trained},
+        num_resumed=work.num_resumed,
+    )
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that was handed to a cluster, or would be."""
+
+    script: str
+    job: str | None
+    """None for a dry run."""
+    run: Path
+
+    def to_json(self) -> dict[str, Any]:
+        return {"job": self.job, "run": str(self.run), "script": self.script}
+
+
+def submit_train(settings: TrainSettings) -> Submitted:
+    """Hand the request to SLURM, or show what would be handed over."""
+    find_models(settings.model)  # a typing error shows here and not tomorrow
+    most = max(settings.num_ranks())
+    gpus = settings.gpus if settings.gpus is not None else -(-most // settings.nodes) * (settings.device != "cpu")
+    job = slurm.Job(
+        name="hound-train",
+        partition=settings.partition,
+        minutes=settings.minutes,
+        num_nodes=settings.nodes,
+        num_gpus=gpus,
+    )
+    asked = to_plain(
+        dataclasses.replace(settings, slurm=False, dry_run=False, partition=None, minutes=60, gpus=None, nodes=1)
+    )
+    path = settings.run or default_run_path("train", settings.data, asked)
+    asked["run"] = str(path)
+    if settings.dry_run:
+        return Submitted(script=slurm.make_script(job, path / "slurm"), job=None, run=path)
+    number = slurm.submit(job, path / "slurm", "modelhound.verbs.train:train_on_node", asked)
+    return Submitted(script=slurm.make_script(job, path / "slurm"), job=number, run=path)
+
+
+def train_on_node(asked: dict[str, Any]) -> None:
+    """What a SLURM job runs, once on every node: the first one trains, the others lend it their GPUs."""
+    settings = msgspec.convert(asked, TrainSettings)
+    assert settings.run is not None  # `submit_train` chose it
+    cluster = slurm.find_place()
+    if cluster.node > 0:
+        follow(settings.run, cluster)
+        return
+    (settings.run / OVER).unlink(missing_ok=True)
+    try:
+        run_train(settings, cluster=cluster)
+    finally:
+        write_file(settings.run / OVER, b"")
+
+
+def _check_ranks(settings: TrainSettings, device: str, cluster: Cluster | None) -> None:
+    most = max(settings.num_ranks())
+    if most == 1 or not device.startswith("cuda"):
+        return
+    import torch
+
+    num_gpus = torch.cuda.device_count() * (cluster.num_nodes if cluster else 1)
+    if most > num_gpus:
+        raise RequestError(
+            f"cannot run {most} ranks on {num_gpus} GPUs: expected one GPU for each rank, use --ranks {num_gpus} or fewer, or "
+            "--device cpu"
+        )
+
+
+def _with_loader_file(settings: TrainSettings, dataset: Dataset) -> tuple[TrainSettings, int]:
+    """Batch, workers and prefetch of the file, where there is one and the request leaves them open."""
+    if settings.loader is None:
+        return settings, BATCHES_AHEAD
+    found = read_loader(settings.loader, item_kind(dataset))
+    batch = found.batch if settings.batch is None else settings.batch
+    workers = found.workers if settings.workers is None else settings.workers
+    return dataclasses.replace(settings, batch=batch, workers=workers), found.prefetch
+
+
+def _check_modality(models: Sequence[ModelRef], dataset: Dataset) -> None:
+    for model in models:
+        if dataset.modality not in source_of(model).modalities:
+            raise RequestError(
+                f"cannot train {model} on {dataset.name!r}: expected a network of {dataset.modality}s, choose another --model"
+            )
+
+
+def _identity(settings: TrainSettings, dataset: Dataset, test: Dataset, device: str) -> dict[str, Any]:
+    """Whatever decides the numbers; models and numbers of ranks may grow from one start to the next."""
+    recipe = {name: value for name, value in to_plain(settings.recipe()).items() if name not in _NOT_DECISIVE}
+    return {
+        "data_fingerprint": dataset.fingerprint,
+        "test_fingerprint": test.fingerprint,
+        **recipe,
+        "limit": settings.limit,
+        "weights": settings.weights,
+        "arch": settings.arch,
+        "tokens": settings.tokens,
+        "device": device.partition(":")[0],
+    }
+
+
+def _answer(
+    trained: Sequence[ModelTrained], ranks: Sequence[RankTrained], blocks: Sequence[BlocksMeasured]
+) -> TrainAnswer:
+    models = list(dict.fromkeys(each.model for each in trained))
+    ranks = [each for each in ranks if each.num_items]  # one that was killed after its last step has none to tell of
+    scalings = []
+    for model in models:
+        with contextlib.suppress(RequestError):  # a run whose ranks' records are not all there
+            scalings.append(
+                measure_scaling(
+                    [each for each in trained if each.model == model], [each for each in ranks if each.model == model]
+                )
+            )
+    return TrainAnswer(
+        verdicts=tuple(judge_blocks(each) for each in blocks),
+        scalings=tuple(scalings),
+        findings=check_findings(trained, ranks),
+    )
+
+
+def _efficiency(scaling: Scaling) -> dict[str, float]:
+    return {str(point.num_ranks): point.efficiency for point in scaling.points}
+
+
+def _headline(trained: Sequence[ModelTrained]) -> str:
+    if not trained:
+        return "no model could be trained"
+    best = max(trained, key=lambda each: each.score)
+    return f"{best.model} {best.metric} {best.score:.3f}"
+
+
+def _how_to_read(trained: ModelTrained, run: Path, settings: TrainSettings) -> str:
+    """What to give other commands as a model."""
+    folder = run / trained.checkpoint
+    if (folder / "config.json").is_file():
+        return f"file:{folder}"
+    source, _, name = trained.model.partition(":")
+    arch = settings.arch if source == "file" else f"{source}:{name}"
+    return f"file:{folder / 'model.safetensors'} --arch {arch}"

@@ -1,0 +1,85 @@
+"""`hound breakeven` as a person meets it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import modelhound
+from modelhound import cli
+from modelhound.records import FeaturesTimed, SearchTimed, TrainingTimed
+from modelhound.store import read_run
+
+SMALL = (
+    "breakeven", "digits", "--models", "zoo:resnet-shapes", "--sizes", "40,80", "--epochs", "2", "--run", "run",
+    "--pool", "zoo:resnet-*glyphs", "--counts", "1,2",
+)  # fmt: skip
+
+
+def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.run(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_training_and_searching_are_compared_and_a_second_start_measures_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = hound(capsys, *SMALL, "--assume", "items=4000,models=100", "--price-per-hour", "2")
+    assert code == 0, err
+    assert re.search(r"zoo:resnet-shapes\s+40\s", out)
+    assert re.search(r"S1, zoo:resnet-shapes on 80 items, one model after the other: above [\d,]+ \[", out)
+    assert re.search(r"S2, zoo:resnet-shapes on 80 items, all models together: above [\d,]+ \[", out)
+    assert "4,000 items instead of 80: an epoch takes" in out
+    assert "in money" in out
+    assert "What this rests on" in out
+    run = read_run(Path("run"))
+    assert [(each.mode, each.num_items) for each in run.of(TrainingTimed)] == [
+        (mode, size) for size in (40, 80) for mode in ("full", "head", "cached")
+    ]
+    assert all(len(each.epoch_seconds) == 2 for each in run.of(TrainingTimed))
+    assert [each.num_items for each in run.of(FeaturesTimed)] == [40, 80]
+    assert [(each.num_models, each.way) for each in run.of(SearchTimed)] == [
+        (count, way) for count in (1, 2) for way in ("plain", "engine")
+    ]
+    code, out, err = hound(
+        capsys, *SMALL, "--json", "--scenario", "epochs=7", "--charts", "charts", "--analysis", "text"
+    )
+    document = json.loads(out)
+    assert code == 0, err
+    assert {each["scenario"] for each in document["findings"]["counts"]} == {"S1", "S2", "yours"}
+    assert len(read_run(Path("run")).of(TrainingTimed)) == 6
+    row = document["findings"]["rows"][1]
+    assert row["ratios"]["full"] == pytest.approx(row["seconds"]["full"] / row["seconds"]["extract"])
+    assert Path("charts/breakeven_times.svg").is_file()
+    page = Path("text/README.md").read_text()
+    assert all((Path("text") / each).is_file() for each in re.findall(r"\]\(([^)]+\.png)\)", page))
+
+
+def test_a_size_beyond_the_data_set_means_all_of_it_and_that_is_said() -> None:
+    result = modelhound.breakeven(
+        "digits", "zoo:vit-rotation", limit=60, sizes="40,4000", epochs=3, measured_epochs=1, modes="full", pool="none"
+    )
+    assert [each.num_items for each in result.trainings] == [40, 60]
+    assert [each.num_epochs for each in result.trainings] == [1, 1]
+    assert "digits has 60 items, which were taken in place of 4,000" in result.notes[0]
+    assert result.findings.ways == ()
+    assert any("Only 1 of 3 epochs were run" in line for line in result.findings.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--sizes", "20"), "cannot use --sizes 20 with 'digits': expected at least 40"),
+        (("--models", "zoo:nothing"), "cannot find model 'zoo:nothing'"),
+        (("--scenario", "years=3"), "cannot use --scenario 'years=3'"),
+        (("--measured-epochs", "0"), "--measured-epochs 0: expected a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], message: str
+) -> None:
+    code, out, err = hound(capsys, *SMALL, *argv)
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())

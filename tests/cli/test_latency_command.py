@@ -1,0 +1,158 @@
+"""`hound latency` as a person meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from latencies import CEILINGS, record
+from modelhound import cli
+from modelhound.records import to_plain
+from modelhound.settings import LatencySettings
+from modelhound.store import open_run, read_run
+
+NETWORK = """
+import torch
+from modelhound.data import Preprocessing
+
+class Small(torch.nn.Module):
+    preprocessing = Preprocessing(
+        input_size=(24, 24), interpolation="bilinear", crop_fraction=1.0, crop_mode="center", mean=(0.5,) * 3, std=(0.5,) * 3
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(3, 8, 3)
+
+    def forward(self, images):
+        return self.layer(images).mean((2, 3))
+
+def make():
+    return Small()
+"""
+
+
+def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.run(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def fill_run(path: Path, factor: float) -> str:
+    with open_run(path, verb="latency", at="2026", settings=to_plain(LatencySettings()), identity={}) as run:
+        run.append(CEILINGS)
+        for batch in (1, 2, 4, 8):
+            run.append(record(factor * 1e-3 * batch, batch=batch))
+    return str(path)
+
+
+def test_a_sweep_is_shown_drawn_and_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("small.py").write_text(NETWORK)
+    asked = ("latency", "--models", "py:small.py:make", "--batch", "1,2,4,64", "--image", "24", "--seconds", "0.02")
+    code, out, err = hound(capsys, *asked, "--run", "run", "--charts", "charts")
+    assert code == 0, err
+    assert "py:small.py:make" in out
+    assert "batch 64" in out
+    assert "H1" in out
+    assert "compute" in out or "memory" in out
+    assert (Path("charts") / "latency_batch_image.png").stat().st_size > 1000
+    code, out, _ = hound(capsys, *asked, "--run", "run", "--json")
+    document = json.loads(out)
+    assert code == 0
+    points = document["points"]
+    assert [point["batch"] for point in points] == [1, 2, 4, 64]
+    for point in points:
+        assert (point["model"], point["image"], point["num_parameters"]) == ("py:small.py:make", 24, 3 * 8 * 9 + 8)
+        assert len(point["samples"]) >= 3
+        assert min(point["samples"]) <= point["median_seconds"] <= max(point["samples"])
+        assert point["peak_memory_bytes"] > 0
+    (law,) = document["laws"]
+    assert law["axis"] == "batch"
+    assert law["form"] in ("constant", "proportional", "affine", "power", "hinge", "quadratic")
+    assert law["interval"][0] <= law["exponent"] <= law["interval"][1]
+    assert law["sentence"]
+    assert len(read_run(Path("run")).records) == 2 + 1 + 4  # two starts, ceilings, and each point once
+
+
+def test_a_sweep_is_priced_before_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = hound(
+        capsys,
+        "latency",
+        "--models",
+        "tv:squeezenet1_0",
+        "--batch",
+        "1,2,100000000",
+        "--image",
+        "64",
+        "--explain",
+        "--json",
+    )
+    document = json.loads(out)
+    assert code == 0, err
+    assert document["num_points"] == 3
+    assert 0 < document["total_seconds"] < 600
+    small, medium, huge = document["points"]
+    assert 0 < small["call_seconds"] < medium["call_seconds"]
+    assert huge["call_seconds"] is None
+    assert "not tried" in huge["refusal"]
+    assert not Path("runs").exists()
+
+
+def test_runs_are_compared_and_a_slow_one_fails_the_build(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    old, same, slow = (
+        fill_run(tmp_path / name, factor) for name, factor in (("old", 1.0), ("same", 1.0), ("slow", 1.3))
+    )
+    code, out, _ = hound(capsys, "latency", "--compare", old, slow)
+    assert code == 0
+    assert "1.30" in out
+    code, out, _ = hound(capsys, "latency", "--compare", old, slow, "--fail-if-slower", "5%")
+    assert code == 1
+    assert "slower by more than 5 %" in out
+    code, out, _ = hound(capsys, "latency", "--compare", old, same, "--fail-if-slower", "5%", "--json")
+    assert code == 0
+    assert json.loads(out)["slower"] is False
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--batch", "0"), "--batch '0'"),
+        (("--batch=-4",), "--batch '-4'"),
+        (("--device", "cuda:99"), "cannot use --device 'cuda:99'"),
+        (("--models", "tv:resnet1"), "did you mean"),
+        (("--fail-if-slower", "5%"), "expected --compare"),
+        (("--explain", "--charts", "x"), "cannot use --explain"),
+        (("--scale", "linear"), "expected --charts"),
+        (("--compare", "nowhere", "neither"), "expected a run folder"),
+    ],
+)
+def test_requests_that_cannot_be_served_end_with_two_and_a_reason(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], message: str
+) -> None:
+    code, out, err = hound(capsys, "latency", *argv)
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_what_is_measured_before_ctrl_c_is_kept() -> None:
+    Path("small.py").write_text(
+        NETWORK.replace("return self.layer", "import time; time.sleep(0.02); return self.layer")
+    )
+    command = [sys.executable, "-m", "modelhound", "latency", "--models", "py:small.py:make", "--seconds", "1"]
+    command += ["--batch", ",".join(str(size) for size in range(1, 60)), "--image", "24", "--run", "run"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    for _ in range(600):
+        time.sleep(0.1)
+        if Path("run/records.jsonl").exists() and Path("run/records.jsonl").read_text().count("latency_point") >= 2:
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "kept" in err
+    assert len(read_run(Path("run")).records) >= 4

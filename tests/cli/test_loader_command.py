@@ -1,0 +1,154 @@
+"""`hound loader` as a person meets it: the document, the tables, the exit codes, bad input."""
+
+import json
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import modelhound
+from modelhound import cli
+from modelhound.store import read_run
+
+MODELS = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs"]
+SMALL = [*MODELS, "--batch", "8,24", "--workers", "0,1"]
+
+
+def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.run(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def photos(image_folder: Callable[..., Path]) -> str:
+    return str(image_folder(num_classes=3, per_class=16))
+
+
+def test_json_is_one_document_with_the_promised_keys(capsys: pytest.CaptureFixture[str], photos: str) -> None:
+    argv = ["loader", photos, *SMALL, "--kind", "raw,preprocessed", "--out", "found/loader.json", "--json"]
+    code, out, _ = hound(capsys, *argv)
+    document = json.loads(out)
+    assert code == 0
+    assert {"recommended", "regret", "top", "verdict", "kinds", "runs", "failures"} <= set(document)
+    assert (document["recommended"]["kind"], list(document["kinds"])) == ("raw", ["raw", "preprocessed"])
+    assert (document["recommended"]["batch"], document["recommended"]["workers"]) in {(8, 0), (8, 1), (24, 0), (24, 1)}
+    assert len(document["regret"]) == 8
+    assert document["regret"][0]["mean"] >= 0
+    assert sum(row["count"] for row in document["top"]) == 2 * 2 * 3
+    assert document["failures"] == []
+    for run in document["runs"]:
+        assert set(run["phases"]) == {"wait for data", "data to device", "forward", "rest"}
+        assert sum(run["phases"].values()) == pytest.approx(run["wall_seconds"])
+    assert any("Preprocessing" in each["text"] for each in document["kinds"]["raw"]["advice"])
+    written = modelhound.read_loader("found/loader.json", "preprocessed")
+    assert (written.batch, written.kind) == (document["kinds"]["preprocessed"]["recommended"]["batch"], "preprocessed")
+    assert not multiprocessing.active_children()
+
+
+def test_the_tables_the_charts_and_a_second_start_that_measures_nothing(
+    capsys: pytest.CaptureFixture[str], photos: str
+) -> None:
+    argv = ["loader", photos, *SMALL, "--grid", "--run", "mine", "--charts", "drawn"]
+    code, out, _ = hound(capsys, *argv)
+    assert code == 0
+    for expected in ("mean regret", "recommended", "bound by", "suits all 2 models", "Everything measured is in mine"):
+        assert expected in out
+    drawn = {path.name for path in Path("drawn").iterdir()}
+    wanted = ("fixed_batch", "fixed_workers", "fixed_model", "regret", "run_length", "sub_times")
+    assert drawn == {f"loader_raw_{name}.{form}" for name in wanted for form in ("png", "svg")}
+    before = [record for record in read_run(Path("mine")).records if type(record).__name__ != "RunStarted"]
+    code, out, _ = hound(capsys, *argv[:-2])
+    assert code == 0
+    assert "8 runs were made by an earlier start" in out
+    assert [record for record in read_run(Path("mine")).records if type(record).__name__ != "RunStarted"] == before
+    assert "loader" in hound(capsys, "runs", ".")[1]
+
+
+def test_the_recommendation_is_remembered_for_this_data(photos: str) -> None:
+    from modelhound.data import open_dataset
+    from modelhound.data.recommended import remembered_loader
+
+    result = modelhound.loader(photos, "zoo:resnet-glyphs", batch=(8, 24), workers=(0, 1))
+    found = remembered_loader(open_dataset(photos), device="cpu")
+    assert found is not None
+    assert found == result.recommended
+
+
+def raise_for_all(image: Any) -> Any:
+    raise ValueError("this transform never works")
+
+
+def test_a_data_set_that_raises_in_a_worker_shows_the_workers_traceback(
+    capsys: pytest.CaptureFixture[str], photos: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("modelhound.data.loading.make_transform", lambda form: raise_for_all)
+    code, out, err = hound(capsys, "loader", photos, *MODELS, "--batch", "8", "--workers", "1")
+    assert code == 1
+    assert "no pair works with all models" in out
+    assert "this transform never works" in out
+    assert "in raise_for_all" in out
+    assert err == ""
+
+
+def test_a_pair_that_needs_more_shared_memory_than_there_is_fails_and_the_others_go_on(
+    capsys: pytest.CaptureFixture[str], photos: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("modelhound.feeding.runs.free_shared_memory", lambda: 600_000)  # some twenty images of 48 x 48
+    code, out, _ = hound(capsys, "loader", photos, *MODELS, "--batch", "4,24", "--workers", "0,1", "--json")
+    document = json.loads(out)
+    assert code == 0
+    failed = {(row["batch"], row["workers"]) for row in document["regret"] if row["mean"] is None}
+    assert failed == {(24, 1)}
+    assert "/dev/shm" in document["failures"][0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["digits", "--batch", "0"], "--batch"),
+        (["digits", "--batch", "many"], "--batch"),
+        (["digits", "--workers=-1"], "--workers"),
+        (["digits", "--kind", "cooked"], "--kind"),
+        (["sms", "--kind", "preprocessed", *MODELS], "texts"),
+        (["no/such/folder", *MODELS], "no/such/folder"),
+        (["digits", "--limit", "40", "--models", "zoo:none"], "zoo:none"),
+        (["digits", "--limit", "40", "--pin", "yes", "--device", "cpu", *MODELS], "--pin"),
+    ],
+)
+def test_a_request_that_cannot_be_served_exits_with_2(
+    capsys: pytest.CaptureFixture[str], argv: list[str], expected: str
+) -> None:
+    code, out, err = hound(capsys, "loader", *argv)
+    assert (code, out) == (2, "")
+    assert expected in err
+    assert "Traceback" not in err
+
+
+def test_raw_items_of_a_prepared_folder_are_refused_and_preprocessed_ones_are_the_default(
+    capsys: pytest.CaptureFixture[str], photos: str
+) -> None:
+    modelhound.prepare(photos, "ready", models="zoo:resnet-glyphs")
+    code, _, err = hound(capsys, "loader", "ready", *MODELS, "--kind", "raw")
+    assert code == 2
+    assert "hound prepare" in err
+    result = modelhound.loader("ready", "zoo:resnet-glyphs", batch=8, workers=0)
+    assert result.recommended is not None
+    assert result.recommended.kind == "preprocessed"
+
+
+def test_a_run_that_is_too_short_says_so_and_pairs_that_cannot_differ_are_named(
+    capsys: pytest.CaptureFixture[str], photos: str
+) -> None:
+    code, out, _ = hound(capsys, "loader", photos, *MODELS, "--batch", "30,100", "--workers", "0,1,16")
+    assert code == 0
+    assert "too short to tell" in out
+    assert "100 are larger than the 48 items" in out
+    assert "16 workers are more than" in out
+
+
+def test_an_option_that_does_not_exist_is_named() -> None:
+    with pytest.raises(modelhound.RequestError, match="batches"):
+        modelhound.loader("digits", batches=3)

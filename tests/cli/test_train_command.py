@@ -1,0 +1,151 @@
+"""`hound train` as a person types it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import modelhound
+from modelhound import cli
+from modelhound.settings import TrainSettings
+
+TINY = ("--batch", "8", "--workers", "0", "--model", "zoo:mobilenet-shapes")
+QUICK = ("--epochs", "1", *TINY)
+
+
+@pytest.fixture
+def hound(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = cli.run(argv)
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def test_the_answer_carries_what_the_contract_says(hound: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = hound(
+        "train", "digits", *QUICK, "--limit", "60", "--device", "cpu", "--trace", "1", "--charts", "charts", "--json"
+    )
+    assert code == 0, err
+    answer: dict[str, Any] = json.loads(out)
+    assert 0 <= answer["accuracy"] <= 1
+    (rank,) = answer["phases"]
+    assert sum(rank["seconds"].values()) == pytest.approx(rank["wall_seconds"], rel=0.02)
+    assert answer["verdict"]["bound"] in ("data-bound", "model-bound")
+    assert answer["efficiency"] == {"zoo:mobilenet-shapes": {"1": 1.0}}
+    assert (Path(answer["checkpoint"]) / "model.safetensors").is_file()
+    assert json.loads(Path(answer["operators"][0]["trace"]).read_text())["traceEvents"]
+    assert {path.stem for path in Path("charts").glob("*.png")} >= {"train_phases", "train_losses", "train_verdicts"}
+    file, arch = answer["runs"][0]["read_back"].split(" --arch ")
+    code, out, err = hound("search", "digits", "--limit", "60", "--models", file, "--arch", arch, "--json")
+    assert code == 0, err
+    assert json.loads(out)["ranking"][0]["model"] == file
+
+
+def test_a_series_over_ranks_tells_how_it_scales_and_is_not_run_twice(
+    hound: Callable[..., tuple[int, str, str]],
+) -> None:
+    request = ("train", "digits", *QUICK, "--limit", "60", "--ranks", "1,2", "--device", "cpu", "--verdict", "none")
+    code, out, err = hound(*request, "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert [run["num_ranks"] for run in answer["runs"]] == [1, 2]
+    assert [len(run["phases"]) for run in answer["runs"]] == [1, 2]
+    assert set(answer["efficiency"]["zoo:mobilenet-shapes"]) == {"1", "2"}
+    scaled = answer["scaling"][0]["points"][1]
+    assert scaled["efficiency"] + sum(scaled["losses"].values()) == pytest.approx(1)
+    code, out, err = hound(*request)
+    assert code == 0, err
+    assert "2 runs were finished by an earlier start" in out
+    assert "2 ranks are" in out
+
+
+def test_it_works_from_python_and_tells_what_an_option_is_not() -> None:
+    result = modelhound.train(
+        "digits", "zoo:mobilenet-shapes", limit=60, epochs=1, mode="cached", test=None, verdict="none"
+    )
+    assert result.trained[0].mode == "cached"
+    with pytest.raises(modelhound.RequestError, match="'speed'"):
+        modelhound.train("digits", speed=3)
+
+
+def test_a_part_of_the_data_set_can_be_tested_on(tmp_path: Path) -> None:
+    from layouts import write_food101
+
+    data = str(write_food101(tmp_path / "food"))
+    result = modelhound.train(data, "zoo:mobilenet-shapes", epochs=1, test="test", mode="cached")
+    assert (result.trained[0].num_items, result.trained[0].num_test_items) == (30, 15)
+    with pytest.raises(modelhound.RequestError, match="which is trained on"):
+        modelhound.train(data, "zoo:mobilenet-shapes", epochs=1, test="train", mode="cached")
+
+
+def test_the_script_for_slurm_is_printed_and_nothing_is_submitted(hound: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = hound(
+        *("train", "digits", *QUICK, "--slurm", "--dry-run", "--partition", "gpu", "--ranks", "1,8", "--nodes", "2")
+    )
+    assert code == 0, err
+    assert out.startswith("#!/bin/bash")
+    assert "#SBATCH --gpus-per-node=4" in out
+    assert not Path("runs").exists()
+
+
+def test_without_slurm_a_job_is_refused(
+    hound: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, _, err = hound("train", "digits", *QUICK, "--slurm")
+    assert code == 2
+    assert "sbatch" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--ranks", "0"), "--ranks '0'"),
+        (("--ranks", "two"), "--ranks 'two'"),
+        (("--epochs", "0"), "--epochs 0"),
+        (("--rate", "-1"), "--rate -1"),
+        (("--warmup", "2"), "--warmup 2"),
+        (("--nodes", "2"), "without --slurm"),
+        (("--mode", "cached", "--augment", "flip"), "--augment flip with --mode cached"),
+        (("--mode", "head", "--batchnorm", "sync"), "--batchnorm sync"),
+        (("--loader", "nowhere.json"), "--loader 'nowhere.json'"),
+        (("--test", "validation"), "--split"),
+        (("--model", "zoo:nothing"), "zoo:nothing"),
+        (("--device", "cuda"), "--device"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(
+    options: tuple[str, ...], word: str, hound: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, out, err = hound("train", "digits", *(TINY if "--model" not in options else ()), *options)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("hound: cannot ")
+    assert word in err
+    assert "Traceback" not in err
+
+
+def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(modelhound.RequestError, match=r"cannot run 4 ranks on 2 GPUs.*--ranks 2 or fewer"):
+        modelhound.train("digits", "zoo:mobilenet-shapes", device="cuda", ranks=(1, 4))
+
+
+def test_a_loader_file_decides_what_is_left_open(tmp_path: Path) -> None:
+    import msgspec
+
+    from modelhound.settings import LoaderFile, LoaderSettings
+
+    file = tmp_path / "loader.json"
+    file.write_bytes(msgspec.json.encode(LoaderFile(settings=(LoaderSettings(batch=6, workers=1),))))
+    result = modelhound.train("digits", "zoo:mobilenet-shapes", limit=60, epochs=1, loader=file, verdict="none")
+    assert (result.trained[0].batch, result.ranks[0].num_workers) == (6, 1)
+
+
+def test_settings_are_the_same_from_a_list_and_a_text() -> None:
+    assert TrainSettings("digits", ranks=(1, 2), model=["a:b"]) == TrainSettings("digits", ranks="1, 2", model="a:b")  # type: ignore[arg-type]

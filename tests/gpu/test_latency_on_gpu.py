@@ -1,0 +1,69 @@
+"""Latencies on a GPU: events and kernels, launch-bound floors, running out of the device's memory."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from modelhound.settings import LatencySettings
+from modelhound.verbs.latency import run_latency
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device"),
+]
+
+
+def test_host_device_and_kernel_times_are_told_apart_and_small_batches_are_launch_bound(tmp_path: Path) -> None:
+    result = run_latency(
+        LatencySettings(
+            models=("hf:distilbert/distilbert-base-uncased", "tv:resnet18"),
+            batch=(1, 2, 4, 8, 16, 32, 64, 128),
+            precision=("fp32", "bf16"),
+            device=("cuda",),
+            seconds=0.3,
+            run=tmp_path / "run",
+        )
+    )
+    assert not result.failed
+    for record, row in zip(result.measured, result.summaries, strict=True):
+        assert len(record.seconds) == len(record.host_seconds) == len(record.wall_seconds)
+        assert record.kernel_seconds is not None
+        assert 0 < record.kernel_seconds < 1.2 * row.median_seconds
+        assert record.covered_share is not None
+        assert record.peak_memory_bytes > record.weight_bytes
+    bounds = {(row.point.model, row.point.batch, row.point.precision): row.regime.bound for row in result.summaries}
+    assert bounds["tv:resnet18", 1, "bf16"] == "launch"
+    assert bounds["tv:resnet18", 128, "fp32"] != "launch"
+
+
+def test_running_out_of_the_devices_memory_is_a_row(tmp_path: Path) -> None:
+    result = run_latency(
+        LatencySettings(
+            models=("tv:vgg16",),
+            batch=(1, 2, 32, 64, 4096),
+            precision=("fp32",),
+            device=("cuda",),
+            memory="1500MB",
+            seconds=0.1,
+            run=tmp_path / "run",
+        )
+    )
+    assert {record.point.batch for record in result.measured} >= {1, 2}
+    assert result.failed
+    assert {each.why for each in result.failed} == {"out of memory"}
+
+
+def test_timms_convention_takes_forty_samples(tmp_path: Path) -> None:
+    result = run_latency(
+        LatencySettings(
+            models=("tv:resnet18",),
+            batch=(8,),
+            precision=("fp32",),
+            device=("cuda",),
+            sampling="timm",
+            run=tmp_path / "r",
+        )
+    )
+    (record,) = result.measured
+    assert (len(record.seconds), record.num_warm_ups) == (40, 10)

@@ -1,0 +1,175 @@
+"""What a search waits for, from profiles whose answer is known."""
+
+import pytest
+
+from modelhound.analysis.bottlenecks import GROUPS, PHASES, find_bottlenecks, seconds_at
+from modelhound.records import ConfigurationProfiled, PhaseSamples, ScoringTimed
+
+
+def make_profile(
+    *,
+    form: str = "full",
+    configuration: str = "full",
+    read: float = 1.0,
+    wait: float = 0.01,
+    forward: float = 0.1,
+    score: float = 0.2,
+    other: float = 0.0,
+    num_heads: int = 1,
+    flops: float = 8e9,
+    cold: bool = True,
+    warm_read: float = 0.25,
+    device: str = "cpu",
+) -> ConfigurationProfiled:
+    """Ten batches of four items; every batch takes the same time."""
+    phases = {
+        "read weights": (read,),
+        "build model": (0.1,),
+        "weights to device": (0.0,),
+        "wait for data": (wait,) * 10 + (0.0,),
+        "data to device": (0.0,) * 10,
+        "forward": (forward,) * 10,
+        "score": (score,),
+    }
+    return ConfigurationProfiled(
+        model="timm:resnet18",
+        stamp="",
+        data="photos",
+        device=device,
+        precision="fp32",
+        configuration=configuration,
+        form=form,
+        layers="full",
+        num_layers=9,
+        num_layers_run=9,
+        num_heads=num_heads,
+        batch=4,
+        num_batches=10,
+        num_batches_asked=10,
+        num_warmup=2,
+        num_items=40,
+        num_weight_bytes=1000,
+        num_input_bytes_per_item=0,
+        flops_per_item=flops,
+        phases=tuple(PhaseSamples(phase=name, seconds=times) for name, times in phases.items()),
+        wall_seconds=sum(map(sum, phases.values())) + other,
+        cold=cold,
+        cold_read_seconds=(read, read, read),
+        warm_read_seconds=(warm_read,) * 3,
+        usual_build_seconds=(0.3,),
+        scorings=(
+            ScoringTimed(scorer="sgd_probe", num_classes=1000, num_items=20, seconds=(score / 2,) * 3),
+            ScoringTimed(scorer="sgd_probe", num_classes=1000, num_items=40, seconds=(score,) * 3),
+        ),
+        peak_memory_bytes=1,
+    )
+
+
+def test_the_bottleneck_is_the_group_of_phases_that_takes_longest() -> None:
+    (found,) = find_bottlenecks([make_profile(read=3.0)]).bottlenecks
+    assert found.bottleneck == "weights"
+    assert found.seconds["weights"] == pytest.approx(3.1)
+    # 3.1 of 3.1 + 0.1 + 1.0 + 0.2 seconds
+    assert found.speedups["weights"] == pytest.approx(4.4 / 1.3)
+    assert "with weights for free 3.38x faster [3.38, 3.38]" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [({"wait": 2.0}, "data"), ({"forward": 2.0}, "forward"), ({"score": 50.0}, "score"), ({"read": 50.0}, "weights")],
+)
+def test_whatever_is_made_slow_is_named(slow: dict[str, float], expected: str) -> None:
+    (found,) = find_bottlenecks([make_profile(**slow)]).bottlenecks  # type: ignore[arg-type]
+    assert found.bottleneck == expected
+
+
+def test_weights_in_the_page_cache_are_told_apart_from_weights_for_free() -> None:
+    (cold,) = find_bottlenecks([make_profile(read=3.0, warm_read=0.5)]).bottlenecks
+    assert cold.warm_speedup == pytest.approx(4.4 / 1.9)
+    (warm,) = find_bottlenecks([make_profile(cold=False)]).bottlenecks
+    assert warm.warm_speedup is None
+    assert "page cache" not in warm.sentence
+
+
+def test_the_bottleneck_moves_where_two_lines_cross() -> None:
+    # weights 1.1 s once; forward 25 ms an item: equal at 44 items
+    (move,) = find_bottlenecks([make_profile(score=0.001)]).moves
+    assert (move.before, move.after) == ("weights", "forward")
+    assert move.num_items == pytest.approx(44)
+    assert move.interval == pytest.approx((44, 44))
+    assert not move.is_measured
+    assert "extrapolated from 40 items" in move.sentence
+
+
+def test_a_bottleneck_may_move_twice() -> None:
+    slow_loading = make_profile(read=10.0, wait=0.2, forward=0.1, score=0.0)
+    moves = find_bottlenecks([slow_loading]).moves
+    assert [(move.before, move.after) for move in moves] == [("weights", "data")]
+    growing_score = make_profile(read=4.0, forward=0.1, score=4.0)  # scoring: 0.1 s an item, from nothing
+    moves = find_bottlenecks([growing_score]).moves
+    assert [(move.before, move.after) for move in moves] == [("weights", "score")]
+    assert moves[0].num_items == pytest.approx(41)
+
+
+def test_seconds_at_the_measured_number_of_items_are_those_measured() -> None:
+    record = make_profile()
+    spent = seconds_at(record, record.num_items)
+    for group, phases in GROUPS.items():
+        assert spent[group] == pytest.approx(sum(map(record.seconds_of, phases)))
+    assert seconds_at(record, 400)["forward"] == pytest.approx(10 * spent["forward"])
+    assert seconds_at(record, 400)["weights"] == spent["weights"]
+
+
+def test_a_part_is_compared_with_the_full_model() -> None:
+    part = make_profile(form="part", configuration="last 50%", forward=0.04, flops=2e9)
+    (saving,) = find_bottlenecks([make_profile(), part]).savings
+    assert saving.configuration == "last 50%"
+    assert saving.predicted == pytest.approx(4)
+    assert saving.forward == pytest.approx(2.5)
+    assert saving.end_to_end == pytest.approx(2.4 / 1.8)
+    assert "4.00x fewer multiplications, the forward pass 2.50x faster [2.50, 2.50]" in saving.sentence
+
+
+def test_a_joint_model_is_compared_with_all_models_apart_and_only_with_all() -> None:
+    joint = make_profile(form="joint", configuration="joint 3", forward=0.12, flops=10e9, num_heads=2)
+    apart = make_profile(form="apart", configuration="apart 2")
+    (saving,) = find_bottlenecks([make_profile(), joint, apart]).savings
+    assert saving.predicted == pytest.approx(1.6)
+    assert saving.forward == pytest.approx(0.2 / 0.12)
+    assert find_bottlenecks([make_profile(), joint]).savings == ()
+
+
+def test_devices_are_not_compared_with_each_other() -> None:
+    part = make_profile(form="part", configuration="last 1", device="cuda:0")
+    assert find_bottlenecks([make_profile(), part]).savings == ()
+
+
+def test_what_no_phase_accounts_for_is_told() -> None:
+    findings = find_bottlenecks([make_profile(), make_profile(other=0.6)])
+    assert findings.unaccounted == pytest.approx(0.6 / 3.0)
+    assert findings.bottlenecks[1].seconds["other"] == pytest.approx(0.6)
+
+
+def test_samples_that_vary_give_an_interval_around_the_estimate() -> None:
+    record = make_profile()
+    uneven = tuple(0.05 if place % 2 else 0.15 for place in range(10))
+    phases = tuple(
+        PhaseSamples(phase="forward", seconds=uneven) if each.phase == "forward" else each for each in record.phases
+    )
+    import msgspec
+
+    (found,) = find_bottlenecks(
+        [msgspec.structs.replace(record, phases=phases, cold_read_seconds=(0.9, 1.1))]
+    ).bottlenecks
+    low, high = found.interval
+    assert low < found.speedups[found.bottleneck] < high
+
+
+def test_nothing_profiled_gives_nothing_and_no_error() -> None:
+    findings = find_bottlenecks([])
+    assert findings.bottlenecks == findings.moves == findings.savings == ()
+    assert findings.unaccounted == 0
+
+
+def test_every_phase_belongs_to_one_group() -> None:
+    assert len(PHASES) == len(set(PHASES)) == 7

@@ -1,0 +1,220 @@
+"""Break-even counts and extrapolations with known answers."""
+
+import pytest
+
+from modelhound.analysis.breakeven import (
+    PUBLISHED,
+    PUBLISHED_CHAIN,
+    S1,
+    S2,
+    Factor,
+    Figures,
+    Scenario,
+    count_models,
+    extrapolate,
+    published_counts,
+)
+from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
+from modelhound.errors import RequestError
+from modelhound.records import BreakevenFindings, FeaturesTimed, SearchTimed, TrainingTimed
+from modelhound.report.analysis_text import write_analysis
+from modelhound.report.breakeven_charts import breakeven_charts
+from modelhound.report.breakeven_text import breakeven_analysis, cost_text
+from modelhound.report.charts import spec
+from modelhound.settings import BreakevenSettings
+
+
+def test_the_published_figures_alone_give_22_and_125_models() -> None:
+    one_training, careful = published_counts()
+    assert (one_training.num_models, careful.num_models) == (22, 125)
+    assert one_training.interval == (19, 26)
+    assert "above 22 [19, 26] models" in one_training.sentence
+    assert careful.training_seconds == pytest.approx(500, rel=0.01)
+
+
+def test_the_careful_scenario_is_two_and_a_half_runs_and_its_range_of_epochs_is_told() -> None:
+    assert S2.runs == 2.5
+    assert count_models(PUBLISHED, S2).over_epochs == (113, 170)
+    assert count_models(PUBLISHED, S1).over_epochs is None
+
+
+def test_a_search_that_takes_exactly_as_long_still_counts() -> None:
+    figures = Figures(model="m", num_items=10, epoch_seconds=(0.1,), search_seconds=(0.1,))
+    assert count_models(figures, Scenario(name="x", epochs=3)).num_models == 3  # 0.1 * 3 is a hair above 0.3
+
+
+def test_what_every_search_and_every_training_pays_once_is_counted_once() -> None:
+    figures = Figures(
+        model="m", num_items=10, epoch_seconds=(2.0,), once_seconds=4.0, search_seconds=(1.0,), start_seconds=3.0
+    )
+    assert count_models(figures, Scenario(name="x", epochs=10)).num_models == 21  # (4 + 20 - 3) / 1
+    assert count_models(figures, Scenario(name="x", epochs=10, sets=4, share=0.5)).num_models == 45
+    slow = Figures(model="m", num_items=10, epoch_seconds=(1.0,), search_seconds=(100.0,))
+    assert count_models(slow, Scenario(name="x", epochs=1)).num_models == 0
+
+
+def test_a_faster_way_of_searching_moves_the_count_in_proportion() -> None:
+    assert count_models(PUBLISHED, S1, way="engine", speedup=(3.0, 3.0)).num_models == 68
+
+
+def test_more_samples_that_agree_make_a_narrower_interval() -> None:
+    sure = Figures(model="m", num_items=10, epoch_seconds=(9.1,) * 5, search_seconds=(4.0,) * 5)
+    assert count_models(sure, S1).interval == (22, 22)
+
+
+def test_the_research_s_extrapolation_is_reproduced_step_by_step() -> None:
+    steps = {step.name: step.seconds for step in extrapolate(91.0, PUBLISHED_CHAIN)}
+    assert steps["device"] == pytest.approx((200, 200), rel=0.01)
+    assert steps["items"] == pytest.approx((2000, 3000), rel=0.01)
+    assert [seconds / 3600 for seconds in steps["models"]] == pytest.approx([56, 83], rel=0.01)
+    assert [seconds / 3600 for seconds in steps["model"]] == pytest.approx([83, 125], rel=0.01)
+
+
+def test_an_assumption_that_is_left_out_changes_nothing_else() -> None:
+    without = [factor for factor in PUBLISHED_CHAIN if factor.name != "items"]
+    assert extrapolate(91.0, without)[-1].seconds == pytest.approx((91 * 2 * 1.1 * 100 * 1.5,) * 2)
+    assert extrapolate(5.0, ()) == ()
+    assert extrapolate(5.0, [Factor(name="a", assumption="b", low=1, high=2)])[0].seconds == (5.0, 10.0)
+
+
+def make_timed() -> Timed:
+    """An epoch takes 1 ms an item, extracting a twentieth of ten epochs; the engine is three times as fast."""
+    sizes = (100, 1000)
+    return Timed(
+        trainings=[
+            TrainingTimed(
+                model="zoo:a",
+                stamp="",
+                mode=mode,
+                num_items=size,
+                num_epochs=3,
+                epoch_seconds=(share * size / 1000,) * 3,
+                once_seconds=0.0,
+                wall_seconds=1.0,
+                score=0.5,
+                phases=(),
+            )
+            for size in sizes
+            for mode, share in (("full", 1.0), ("head", 0.4))
+        ],
+        features=[
+            FeaturesTimed(
+                model="zoo:a",
+                stamp="",
+                num_items=size,
+                extract_seconds=(size / 2000,) * 2,
+                score_seconds=(0.0,) * 2,
+                weight_seconds=(0.0,) * 2,
+                wall_seconds=(size / 2000,) * 2,
+            )
+            for size in sizes
+        ],
+        searches=[
+            SearchTimed(way=way, num_models=count, models=("zoo:a",) * count, num_items=100, seconds=seconds * count)
+            for way, seconds in (("plain", 0.3), ("engine", 0.1))
+            for count in (1, 2, 4)
+        ],
+    )
+
+
+def find(**options: object) -> BreakevenFindings:
+    return find_breakeven(make_timed(), Asked(epochs=10, **{"assume": {}, **options}))  # type: ignore[arg-type]
+
+
+def test_ratios_are_those_of_the_times() -> None:
+    row = find().rows[1]
+    assert (row.model, row.num_items, row.num_epochs) == ("zoo:a", 1000, 10)
+    assert row.seconds == pytest.approx({"extract": 0.5, "full": 10.0, "head": 4.0})
+    assert row.ratios == pytest.approx({"full": 20.0, "head": 8.0})
+
+
+def test_counts_are_given_for_both_ways_of_searching_and_for_one_s_own_scenario() -> None:
+    own = Scenario(name="yours", epochs=30, sets=4, share=0.5)
+    counts = {(each.scenario, each.way): each.num_models for each in find(own=own).counts if each.num_items == 1000}
+    assert counts == {
+        ("S1", "plain"): 20,
+        ("S1", "engine"): 60,
+        ("S2", "plain"): 110,
+        ("S2", "engine"): 330,
+        ("yours", "plain"): 120,
+        ("yours", "engine"): 360,
+    }
+
+
+def test_the_time_of_a_search_is_a_line_in_the_number_of_models() -> None:
+    plain, engine = find().ways
+    assert (plain.way, engine.way) == ("plain", "engine")
+    assert (plain.start_seconds, plain.seconds_per_model) == pytest.approx((0.0, 0.3), abs=1e-9)
+    assert engine.seconds_per_model == pytest.approx(0.1)
+
+
+def test_extrapolations_follow_the_measured_line_and_every_assumption_is_in_words() -> None:
+    found = find(assume={"items": (4000.0, 8000.0), "epochs": (20.0, 20.0), "models": (100.0, 100.0)})
+    assert [step.name for step in found.training] == ["items", "epochs", "models"]
+    assert [step.name for step in found.searching] == ["items", "models"]
+    assert found.training[0].seconds == pytest.approx((40, 80))
+    assert found.training[-1].seconds == pytest.approx((8000, 16000))
+    assert found.searching[-1].seconds == pytest.approx((200, 400))
+    assert "an epoch takes" in found.training[0].assumption
+    assert "1 ms an item" in found.training[0].assumption
+    assert find().training == ()
+
+
+def test_what_the_numbers_rest_on_is_said() -> None:
+    text = " ".join(find().assumptions)
+    assert "Only 3 of 10 epochs were run" in text
+    assert "3.0 to 3.0 times as fast" in text
+    assert "2.5 full runs" in text
+
+
+def test_money_and_energy_are_the_same_curves_in_other_units() -> None:
+    found = find(price_per_hour=3.6, watts=360.0)
+    assert cost_text(found, 100.0) == "0.1 in money, 10 Wh"
+    charts = {chart.name: chart for chart in breakeven_charts(found)}
+    assert set(charts) == {
+        "breakeven_times",
+        "breakeven_models_seconds_zoo-a",
+        "breakeven_models_money_zoo-a",
+        "breakeven_models_energy_zoo-a",
+    }
+    rows = [
+        [row["value"] for row in charts[f"breakeven_models_{unit}_zoo-a"].data if row["kind"] == "break-even"]
+        for unit in ("seconds", "money", "energy")
+    ]
+    assert rows[1] == pytest.approx([value / 1000 for value in rows[0]])  # type: ignore[operator]
+    assert rows[2] == pytest.approx([value / 10 for value in rows[0]])  # type: ignore[operator]
+    assert all(spec(chart)["config"] for chart in charts.values())
+
+
+def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    found = find(assume={"models": (100.0, 100.0)})
+    charts = breakeven_charts(found)
+    text = breakeven_analysis(found, charts, data="fashion", device="cpu")
+    page = write_analysis(text, charts, tmp_path / "analysis")
+    assert "above 22 [19, 26] models" in text  # the published figures, for comparison
+    assert "20.0x [20.0, 20.0]" in text
+    import re
+
+    pictures = re.findall(r"\]\(([^)]+\.png)\)", page.read_text())
+    assert len(pictures) == 2
+    assert all((page.parent / picture).stat().st_size > 1000 for picture in pictures)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sizes": "100,many"}, "--sizes 'many': expected whole numbers"),
+        ({"sizes": ()}, "empty --sizes"),
+        ({"epochs": 0}, "--epochs 0"),
+        ({"modes": "head"}, "cannot leave full out"),
+        ({"scenario": "sets=3"}, "expected epochs=N"),
+        ({"scenario": "epochs=3,share=2"}, "share of 2"),
+        ({"assume": "planets=3"}, "a name of items, epochs, models, device, model"),
+        ({"assume": "items=20-10"}, "NAME=LOW-HIGH"),
+        ({"watts": -1}, "--watts -1: expected a number above 0"),
+        ({"price_per_hour": 0}, "--price-per-hour 0"),
+    ],
+)
+def test_bad_requests_say_what_is_allowed(options: dict[str, object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        BreakevenSettings("digits", **options)  # type: ignore[arg-type]

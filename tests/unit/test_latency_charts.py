@@ -1,0 +1,75 @@
+"""The charts of latencies: what is drawn, tested by its rows."""
+
+from pathlib import Path
+
+from latencies import CEILINGS, record
+from modelhound.analysis.latency import find_laws
+from modelhound.records import LatencyFailed, LatencyMeasured, LatencyPoint
+from modelhound.report.charts import save_charts, spec
+from modelhound.report.latency_charts import find_outliers, latency_charts
+
+
+def encoders() -> list[LatencyMeasured]:
+    slow = {"hf:bert": 1.0, "hf:albert": 1.2, "hf:distilbert": 0.6, "hf:longformer": 9.0}
+    return [
+        record(1e-3 * factor * batch, model=model, batch=batch, image=None, tokens=128, kernel_seconds=5e-4 * batch)
+        for model, factor in slow.items()
+        for batch in (1, 2, 4, 8)
+    ]
+
+
+def test_a_model_several_times_slower_than_its_family_is_an_outlier() -> None:
+    assert find_outliers(encoders()) == ("hf:longformer",)
+    assert find_outliers([record(1.0)]) == ()
+
+
+def test_charts_are_drawn_with_and_without_outliers() -> None:
+    charts = {chart.name: chart for chart in latency_charts(encoders())}
+    whole, without = charts["latency_batch_text"], charts["latency_batch_text_without_outliers"]
+    assert {row["model"] for row in whole.data} - {row["model"] for row in without.data} == {"hf:longformer"}
+    assert "without hf:longformer" in without.title
+    assert "latency_image_image" not in charts
+
+
+def test_outliers_can_be_named() -> None:
+    names = [chart.name for chart in latency_charts(encoders(), leave_out=())]
+    assert "latency_batch_text_without_outliers" not in names
+
+
+def test_rows_are_medians_with_intervals_in_milliseconds_laws_and_points_without_a_time() -> None:
+    records = [record(1e-3 * batch, batch=batch) for batch in (1, 2, 4, 8)]
+    lost = LatencyPoint(model="tv:resnet18", batch=16, image=224, precision="fp32", device="cuda:0")
+    failed = LatencyFailed(point=lost, why="out of memory", tried=True, message="")
+    chart = latency_charts(records, failed=[failed], laws=find_laws(records, margin=0.1))[0]
+    measured = [row for row in chart.data if row["what"] == "measured"]
+    assert [row["size"] for row in measured] == [1, 2, 4, 8]
+    assert all(0.97 * row["size"] < row["milliseconds"] < 1.03 * row["size"] for row in measured)
+    assert all(row["low"] <= row["milliseconds"] <= row["high"] for row in measured)
+    assert [(row["size"], row["why"]) for row in chart.data if row["what"] == "no time"] == [(16, "out of memory")]
+    law = [row["milliseconds"] for row in chart.data if row["what"] == "law"]
+    assert law == sorted(law)
+
+
+def test_the_law_over_pixels_is_drawn_over_sides() -> None:
+    records = [record(1e-7 * side**2, image=side) for side in (64, 96, 128, 160)]
+    chart = latency_charts(records, laws=find_laws(records, margin=0.1))[0]
+    sides = [row["size"] for row in chart.data if row["what"] == "law"]
+    assert (round(min(sides)), round(max(sides))) == (64, 160)
+
+
+def test_axes_are_logarithmic_or_linear() -> None:
+    for scale in ("log", "linear"):
+        drawn = spec(latency_charts(encoders(), scale=scale)[0])
+        assert drawn["layer"][0]["encoding"]["x"]["scale"]["type"] == scale
+
+
+def test_the_roofline_stands_above_its_points_and_pictures_are_saved(tmp_path: Path) -> None:
+    charts = latency_charts(encoders(), ceilings=[CEILINGS])
+    roof = next(chart for chart in charts if chart.name == "latency_roofline")
+    highest = max(row["gigaflops"] for row in roof.data if row["what"] == "ceiling")
+    assert highest == 1e4
+    assert all(row["gigaflops"] <= highest for row in roof.data)
+    waiting = next(chart for chart in charts if chart.name == "latency_waiting")
+    assert all(0 <= row["waiting"] <= 1 for row in waiting.data)
+    (path,) = save_charts([roof], tmp_path, ("svg",))
+    assert path.read_text().startswith("<svg")

@@ -1,0 +1,98 @@
+"""What is believed of runs that were not made."""
+
+import json
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from modelhound.analysis.pairs import rate_pairs
+from modelhound.analysis.surface import UNKNOWN, believe, choose_next, first_pairs
+
+PAIRS = tuple((batch, workers) for batch in (16, 32, 64) for workers in (0, 1, 2, 4))
+MODELS = ("fast", "slow")
+EXPECTED = np.outer([1.0, 3.0], np.linspace(1, 2, len(PAIRS)))
+RESEARCH = json.loads((Path(__file__).parents[2] / "benchmarks" / "batch_workers.json").read_text())
+
+
+def test_before_any_run_the_expectation_is_what_is_believed() -> None:
+    belief = believe(MODELS, PAIRS, EXPECTED, {})
+    assert np.exp(belief.mean) == pytest.approx(EXPECTED)
+    assert not belief.is_measured.any()
+
+
+def test_a_run_moves_its_neighbours_more_than_those_far_away() -> None:
+    runs = {(0, 0): [EXPECTED[0, 0]], (0, 5): [EXPECTED[0, 5] * 1.3]}
+    moved = np.exp(believe(MODELS, PAIRS, EXPECTED, runs).mean) / EXPECTED
+    assert moved[0, 5] == pytest.approx(1.3, rel=0.05)
+    near, far = PAIRS.index((32, 2)), PAIRS.index((16, 0))
+    assert moved[0, near] > 1.1 * moved[0, far]
+    assert moved[1, 5] > moved[1, far]  # what one model shows of a pair is likely of the others too
+
+
+def test_runs_that_are_all_slower_alike_change_no_choice() -> None:
+    runs = {(0, column): [EXPECTED[0, column] * 2] for column in range(len(PAIRS))}
+    rated = rate_pairs(believe(MODELS, PAIRS, EXPECTED, runs).times(seed=0))
+    assert (rated[0].batch, rated[0].workers) == PAIRS[0]
+
+
+def test_what_fails_is_never_believed_in() -> None:
+    expected = EXPECTED.copy()
+    expected[1, 0] = np.nan
+    belief = believe(MODELS, PAIRS, expected, {(0, 1): [1.0]})
+    times = belief.times(seed=0)
+    assert np.isnan(times.seconds[1, 0])
+    assert np.isnan(times.versions[:, 1, 0]).all()
+    assert PAIRS[choose_next(belief)[1]] != PAIRS[0]
+    assert rate_pairs(times)[-1].mean is None
+
+
+def test_the_next_run_is_of_a_pair_that_may_win() -> None:
+    expected = np.full((1, len(PAIRS)), 9.0)
+    expected[0, [2, 3]] = 1.0, 1.02
+    runs: dict[tuple[int, int], list[float]] = {}
+    for _ in range(4):
+        cell = choose_next(believe(("m",), PAIRS, expected, runs))
+        runs.setdefault(cell, []).append(float(expected[cell]))
+    assert {column for _, column in runs} <= {2, 3}
+
+
+def test_certainty_grows_with_runs() -> None:
+    expected = np.ones((1, len(PAIRS)))
+    truth = np.linspace(1, 1.8, len(PAIRS))
+    some, all_of_them = (
+        rate_pairs(believe(("m",), PAIRS, expected, {(0, each): [truth[each]] for each in seen}).times(seed=0))
+        for seen in ((0, 11), range(len(PAIRS)))
+    )
+    assert some[0].chance_within is not None
+    assert all_of_them[0].chance_within is not None
+    assert some[0].chance_within < all_of_them[0].chance_within
+    assert all_of_them[0].chance_within > 0.9
+
+
+def test_the_first_pairs_are_the_middle_and_both_axes() -> None:
+    assert first_pairs(PAIRS) == ((32, 1), (16, 1), (64, 1), (32, 2))
+    assert first_pairs([(8, 2)]) == ((8, 2),)
+
+
+@pytest.mark.parametrize("kind", ["raw", "preprocessed"])
+def test_nine_noisy_evaluations_of_the_researchs_surface_find_a_pair_within_one_percent(kind: str) -> None:
+    table = {(batch, workers): 1 + regret for batch, workers, regret in RESEARCH["regret"][kind]}
+    pairs, nothing = tuple(sorted(table)), np.ones((1, 45))
+    regrets = []
+    for seed in range(15):
+        generator = np.random.default_rng(seed)
+        runs: dict[tuple[int, int], list[float]] = {}
+        todo = [pairs.index(pair) for pair in first_pairs(pairs)]
+        for _ in range(9):
+            column = (
+                todo.pop(0)
+                if todo
+                else choose_next(believe(("m",), pairs, nothing, runs, doubt=UNKNOWN, noise=0.02))[1]
+            )
+            seconds = table[pairs[column]] * (1 + 0.02 * generator.standard_normal())
+            runs.setdefault((0, column), []).append(seconds)
+        chosen = believe(("m",), pairs, nothing, runs, doubt=UNKNOWN, noise=0.02).mean[0].argmin()
+        regrets.append(table[pairs[int(chosen)]] / min(table.values()) - 1)
+    assert statistics.median(regrets) < 0.01

@@ -1,0 +1,71 @@
+"""Records for other programs: CSV, Parquet, MLflow."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from modelhound.errors import RequestError
+from modelhound.report.exporting import export_records
+from modelhound.report.tracking import log_to_mlflow
+from modelhound.store import read_run
+from report_runs import ODD_NAMES, write_search
+
+
+def test_every_kind_of_record_becomes_a_file_in_both_formats_with_the_same_rows(tmp_path: Path) -> None:
+    runs = [read_run(write_search(tmp_path / name, list(ODD_NAMES), num_dropped=2)) for name in ("one", "two")]
+    paths = export_records(runs, tmp_path / "out", ["csv", "parquet"])
+    assert {path.name for path in paths} == {
+        f"{kind}.{ending}" for kind in ("started", "model", "dropped") for ending in ("csv", "parquet")
+    }
+    with (tmp_path / "out" / "model.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    table = parquet.read_table(tmp_path / "out" / "model.parquet").to_pylist()
+    assert len(rows) == len(table) == 2 * len(ODD_NAMES)
+    assert [row["model"] for row in rows] == [row["model"] for row in table] == 2 * list(ODD_NAMES)
+    assert {row["run"] for row in rows} == {str(tmp_path / "one"), str(tmp_path / "two")}
+    assert float(rows[0]["scores.ridge"]) == table[0]["scores.ridge"]
+    assert table[0]["forward.seconds"] > 0
+    assert "item_scores" not in rows[0]
+
+
+def test_columns_of_mixed_values_still_have_one_type(tmp_path: Path) -> None:
+    run = read_run(write_search(tmp_path / "run", ["zoo:a"], failures=("zoo:b",)))
+    (path,) = (each for each in export_records([run], tmp_path / "out", ["parquet"]) if each.name == "failure.parquet")
+    assert parquet.read_table(path).to_pylist()[0]["error"] == "cannot read 'zoo:b'"
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="expected csv or parquet"):
+        export_records([], tmp_path, ["xlsx"])
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow and what it stands on
+def test_mlflow_gets_parameters_metrics_and_artefacts(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+    from mlflow.tracking import MlflowClient
+
+    run = read_run(write_search(tmp_path / "run", ["zoo:best", "hf:org/<other>"]))
+    address = f"sqlite:///{tmp_path / 'tracking.db'}"
+    client = MlflowClient(tracking_uri=address)
+    client.create_experiment("modelhound", artifact_location=(tmp_path / "artefacts").as_uri())
+    identity = log_to_mlflow(run, address, [run.path / "answer.json"])
+    logged = client.get_run(identity)
+    assert logged.data.params["data"] == "fashion"
+    assert logged.data.params["limit"] == "120"
+    assert logged.data.tags["headline"] == "zoo:best"
+    written = json.loads((run.path / "answer.json").read_text())["answer"]["models"][0]["score"]
+    assert logged.data.metrics["models/zoo_best/score"] == written
+    assert logged.info.status == "FINISHED"
+    assert (tmp_path / "artefacts" / identity / "artifacts" / "answer.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_address_mlflow_does_not_know_is_refused_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+    run = read_run(write_search(tmp_path / "run", ["zoo:best"]))
+    with pytest.raises(RequestError, match="cannot write to --mlflow 'nonsense://x'") as caught:
+        log_to_mlflow(run, "nonsense://x")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,126 @@
+"""A point that is bound to fail is a row before it is tried, in this run and in the next."""
+
+import pytest
+
+from modelhound.analysis.memory import fit_memory
+from modelhound.records import Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed
+from modelhound.store import Memo
+from modelhound.timing import Limits
+
+MEGABYTE = 10**6
+COST = Cost(
+    flops=1e9,
+    activation_bytes=5e6,
+    moved_bytes=1e7,
+    live_bytes=0.9e6,
+    input_bytes=0.1e6,
+    weight_bytes=100e6,
+    num_kernels=10,
+    num_parameters=25_000_000,
+)
+
+
+def point(batch: int, precision: str = "fp32", image: int = 64) -> LatencyPoint:
+    return LatencyPoint(model="tv:x", batch=batch, image=image, precision=precision, device="cpu")
+
+
+def make_limits(limit_bytes: int = 1000 * MEGABYTE, memo: Memo | None = None, timeout: float = 100.0) -> Limits:
+    costs = {("tv:x", 64): COST, ("tv:x", 128): COST}
+    return Limits(costs, {"cpu": limit_bytes}, device_names={"cpu": "a CPU"}, timeout=timeout, memo=memo)
+
+
+def measured(at: LatencyPoint, peak_bytes: float, seconds: float = 0.1) -> LatencyMeasured:
+    return LatencyMeasured(
+        point=at,
+        seconds=(seconds,) * 6,
+        first_call_seconds=seconds,
+        num_warm_ups=1,
+        stopped="settled",
+        num_parameters=1,
+        flops=at.batch * 1e9,
+        activation_bytes=1.0,
+        moved_bytes=1.0,
+        weight_bytes=100e6,
+        num_kernels=10,
+        peak_memory_bytes=int(peak_bytes),
+        process_memory_bytes=0,
+        overhead_seconds=0.0,
+        place=0,
+    )
+
+
+def failed(at: LatencyPoint, why: WhyFailed) -> LatencyFailed:
+    return LatencyFailed(point=at, why=why, tried=True, message="")
+
+
+def test_two_probes_predict_the_ceiling() -> None:
+    limits = make_limits()
+    for batch in (1, 2):
+        limits.add(measured(point(batch), 100e6 + batch * 3e6))  # three times what shapes say
+    assert limits.memory_model(point(4)).predict(limits.expected_bytes(point(4))) == pytest.approx(112e6)
+    assert limits.refuse(point(300)) is None  # 1000 MB, which is just the limit
+    row = limits.refuse(point(400))
+    assert row is not None
+    assert (row.why, row.tried) == ("out of memory", False)
+    assert "1.3 GB by 2 smaller points" in row.message
+    assert "1 GB" in row.message
+
+
+def test_without_probes_only_what_is_far_too_large_is_refused() -> None:
+    limits = make_limits()
+    assert limits.refuse(point(1000)) is None
+    row = limits.refuse(point(10_000_000))
+    assert row is not None
+    assert "the shapes of its tensors" in row.message
+
+
+def test_half_the_bytes_take_half_the_memory() -> None:
+    limits = make_limits()
+    assert limits.expected_bytes(point(8, "bf16")) == limits.expected_bytes(point(8)) / 2
+
+
+def test_whatever_is_as_large_as_what_ran_out_of_memory_is_not_tried() -> None:
+    limits = make_limits()
+    limits.add(failed(point(64), "out of memory"))
+    for batch, refused in ((32, False), (64, True), (128, True)):
+        assert (limits.refuse(point(batch)) is not None) is refused
+    assert limits.refuse(point(64, "bf16")) is None
+
+
+def test_what_ran_out_of_memory_is_remembered_for_its_shape_precision_and_limit() -> None:
+    make_limits(memo=Memo("ceilings")).add(failed(point(64), "out of memory"))
+    later = make_limits(memo=Memo("ceilings"))
+    row = later.refuse(point(64))
+    assert row is not None
+    assert "in an earlier run" in row.message
+    assert later.refuse(point(32)) is None
+    assert later.refuse(point(64, "bf16")) is None
+    assert later.refuse(point(64, image=128)) is None
+    assert make_limits(2000 * MEGABYTE, Memo("ceilings")).refuse(point(64)) is None
+
+
+def test_what_is_slower_than_allowed_ends_larger_points_too() -> None:
+    limits = make_limits()
+    limits.add(failed(point(64), "timed out"))
+    assert limits.refuse(point(32)) is None
+    row = limits.refuse(point(128))
+    assert row is not None
+    assert (row.why, row.tried) == ("timed out", False)
+
+
+def test_a_point_that_would_take_far_too_long_is_not_tried() -> None:
+    limits = make_limits(limit_bytes=10**15, timeout=10.0)
+    limits.add(measured(point(1), 101e6, seconds=1.0))
+    assert limits.refuse(point(3)) is None
+    row = limits.refuse(point(100))
+    assert row is not None
+    assert row.why == "timed out"
+    assert "about 500 s" in row.message
+
+
+def test_one_probe_below_its_weights_does_not_make_memory_shrink() -> None:
+    model = fit_memory(100.0, [(10.0, 90.0)])
+    assert model.predict(1000.0) == 1100.0
+    flat = fit_memory(100.0, [(10.0, 120.0), (20.0, 110.0)])
+    assert flat.factor == 0
+    assert flat.predict(1000.0) == pytest.approx(110.0)

@@ -1,0 +1,56 @@
+"""The host's memory is measured from peak to peak, and a limit makes one call fail instead of the machine."""
+
+import sys
+
+import pytest
+import torch
+
+from modelhound.timing.memory import (
+    PeakMemory,
+    count_swapped_pages,
+    is_out_of_memory,
+    limited_memory,
+    usable_memory_bytes,
+)
+
+MEGABYTE = 10**6
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells and limits memory this way")
+
+
+@linux_only
+def test_the_peak_is_that_since_one_began_to_look() -> None:
+    torch.ones(50 * MEGABYTE, dtype=torch.uint8)
+    peak = PeakMemory()
+    torch.ones(20 * MEGABYTE, dtype=torch.uint8)
+    assert 15 * MEGABYTE < peak.bytes_added < 40 * MEGABYTE
+    assert peak.bytes_held > peak.bytes_added
+
+
+@linux_only
+def test_asking_for_more_than_allowed_is_an_error_of_that_call_alone() -> None:
+    with limited_memory(50 * MEGABYTE):
+        torch.ones(20 * MEGABYTE, dtype=torch.uint8)
+        with pytest.raises(RuntimeError) as caught:
+            torch.ones(500 * MEGABYTE, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)
+    assert torch.ones(100 * MEGABYTE, dtype=torch.uint8).sum() == 100 * MEGABYTE
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_errors_that_mean_lack_of_memory_are_known(error: Exception, is_memory: bool) -> None:
+    assert is_out_of_memory(error) is is_memory
+
+
+def test_a_machine_has_memory_to_use() -> None:
+    assert usable_memory_bytes() > 0
+    assert count_swapped_pages() >= 0

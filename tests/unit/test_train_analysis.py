@@ -1,0 +1,194 @@
+"""Verdicts, scaling and findings from records whose answers are known beforehand."""
+
+from typing import Any
+
+import pytest
+
+from modelhound.analysis.bounds import judge_blocks, workers_needed
+from modelhound.analysis.findings import check_findings
+from modelhound.analysis.scaling import measure_scaling
+from modelhound.errors import RequestError
+from modelhound.records import Block, BlocksMeasured, ModelTrained, PhaseSamples, RankTrained
+
+
+def blocks(times: dict[str, float], *, num_workers: int = 4, noise: float = 0.01, **more: Any) -> BlocksMeasured:
+    """Five rounds, each a little slower or faster as a whole."""
+    shifts = (1.0, 1 + noise, 1 - noise, 1 + 2 * noise, 1 - 2 * noise)
+    return BlocksMeasured(
+        model="timm:x",
+        num_workers=num_workers,
+        batch=8,
+        **{"num_ranks": 1, "num_cores": 16, **more},
+        blocks=tuple(
+            Block(
+                condition=condition.partition("+")[0], round=number, seconds=(seconds * shift,) * 4, delay_seconds=delay
+            )
+            for number, shift in enumerate(shifts)
+            for condition, seconds in times.items()
+            for delay in (float(condition.partition("+")[2] or 0),)
+        ),
+    )
+
+
+def test_a_data_bound_run_says_by_how_much_and_how_many_workers() -> None:
+    verdict = judge_blocks(blocks({"live": 0.23, "host batches": 0.10, "device batches": 0.10}))
+    assert verdict.bound == "data-bound"
+    assert verdict.sentence == (
+        "data-bound: with loading for free 2.30x faster [2.30, 2.30]; 10 workers instead of 4 would give 2.30x"
+    )
+    assert "--workers 10" in verdict.advice
+
+
+def test_pairing_takes_out_what_all_conditions_share() -> None:
+    """The machine is up to a third slower in some rounds, and the interval does not care."""
+    verdict = judge_blocks(blocks({"live": 0.2, "host batches": 0.1}, noise=0.15))
+    assert verdict.interval == pytest.approx((2.0, 2.0))
+
+
+def test_copies_and_network_are_told_apart_from_loading() -> None:
+    copying = judge_blocks(blocks({"live": 0.20, "host batches": 0.20, "device batches": 0.10}))
+    assert copying.bound == "copy-bound"
+    network = judge_blocks(blocks({"live": 0.20, "host batches": 0.19, "no all-reduce": 0.12}, num_ranks=2))
+    assert network.bound == "communication-bound"
+    assert "--accumulate" in network.advice
+
+
+def test_small_gains_are_not_worth_a_name() -> None:
+    verdict = judge_blocks(blocks({"live": 0.103, "host batches": 0.1, "device batches": 0.0995}))
+    assert verdict.bound == "model-bound"
+    assert verdict.speedup == pytest.approx(0.103 / 0.0995)
+
+
+def test_more_workers_than_cores_are_not_advised() -> None:
+    verdict = judge_blocks(blocks({"live": 1.0, "host batches": 0.1}, num_cores=8))
+    assert verdict.workers_needed == 40
+    assert "hound prepare" in verdict.advice
+    assert "--workers 40" not in verdict.advice
+
+
+@pytest.mark.parametrize(
+    ("live", "cached", "workers", "needed"), [(0.4, 0.1, 0, 3), (0.4, 0.1, 2, 8), (0.11, 0.1, 0, 1)]
+)
+def test_workers_that_would_keep_up(live: float, cached: float, workers: int, needed: int) -> None:
+    assert workers_needed(live, cached, workers) == needed
+
+
+def test_doses_tell_the_critical_path() -> None:
+    times = {"live": 0.1, "host batches": 0.1, "model+0.02": 0.12, "model+0.05": 0.15, "loading+0.05": 0.1}
+    shares = {dose.stage: dose for dose in judge_blocks(blocks(times, noise=0)).doses}
+    assert shares["model"].share == pytest.approx(1.0)
+    assert shares["loading"].share == pytest.approx(0.0)
+    assert shares["model"].interval[0] > 0.9
+
+
+def run(num_ranks: int, model: str = "timm:x", num_parameters: int = 10) -> ModelTrained:
+    return ModelTrained(
+        model=model,
+        stamp="",
+        num_ranks=num_ranks,
+        mode="full",
+        num_parameters=num_parameters,
+        num_trained_parameters=10,
+        num_items=64,
+        num_test_items=16,
+        batch=8,
+        num_parts=1,
+        precision="fp32",
+        metric="accuracy",
+        score=0.5,
+        top5=None,
+        epochs=(),
+        losses=(),
+        checkpoint="",
+        stopped="finished",
+        wall_seconds=1.0,
+    )
+
+
+def rank(num_ranks: int, number: int = 0, *, model: str = "timm:x", **seconds: float) -> RankTrained:
+    """8 steps of 8 items; `seconds` are those of each step."""
+    num_steps = 8
+    names = {"wait": "wait for data", "exchange": "communication"}
+    phases = tuple(
+        PhaseSamples(phase=names.get(name, name), seconds=(value,) * num_steps) for name, value in seconds.items()
+    )
+    return RankTrained(
+        model=model,
+        num_ranks=num_ranks,
+        rank=number,
+        device="cpu",
+        num_steps=num_steps,
+        num_items=64,
+        phases=phases,
+        wall_seconds=sum(each.total for each in phases),
+        peak_memory_bytes=1,
+        num_workers=0,
+    )
+
+
+def ranks(num_ranks: int, **seconds: float) -> list[RankTrained]:
+    return [rank(num_ranks, number, **seconds) for number in range(num_ranks)]
+
+
+def test_perfect_scaling_loses_nothing() -> None:
+    scaling = measure_scaling([run(1), run(2), run(4)], [each for n in (1, 2, 4) for each in ranks(n, forward=0.1)])
+    assert [point.efficiency for point in scaling.points] == pytest.approx([1, 1, 1])
+    assert scaling.last_worthy_rank is None
+    assert "worth it as far as thousands" in scaling.sentence
+
+
+def test_the_loss_is_split_by_its_causes_and_adds_up() -> None:
+    two = [
+        rank(2, 0, forward=0.1, wait=0.03, exchange=0.07),
+        rank(2, 1, forward=0.15, wait=0.03, exchange=0.02),
+    ]
+    scaling = measure_scaling([run(1), run(2)], [rank(1, forward=0.1, wait=0.01, exchange=0.0), *two])
+    point = scaling.points[1]
+    assert point.speedup == pytest.approx(2 * 0.11 / 0.20)
+    assert point.losses["data"] == pytest.approx(0.02 / 0.2)
+    assert point.losses["communication"] == pytest.approx(0.02 / 0.2)
+    assert point.losses["stragglers"] == pytest.approx(0.025 / 0.2)
+    assert point.efficiency + sum(point.losses.values()) == pytest.approx(1)
+
+
+def test_the_law_finds_a_shared_disk_and_where_ranks_stop_paying() -> None:
+    """100 ms of computing per item and rank, and 10 ms of a disk that all share: with n ranks 10 + 100 / n."""
+    records = [each for count in (1, 2, 4) for each in ranks(count, forward=8 * 0.1, wait=8 * 0.01 * count)]
+    scaling = measure_scaling([run(1), run(2), run(4)], records)
+    assert scaling.law is not None
+    assert scaling.law.serial_seconds == pytest.approx(0.01, rel=1e-6)
+    assert scaling.law.parallel_seconds == pytest.approx(0.1, rel=1e-6)
+    rates = [1 / (0.01 + 0.1 / count) for count in range(1, 40)]
+    worthy = [count for count in range(2, 39) if rates[count - 1] - rates[count - 2] >= rates[0] / 2]
+    assert scaling.last_worthy_rank == max(worthy)
+
+
+def test_a_run_with_missing_ranks_is_not_counted() -> None:
+    with pytest.raises(RequestError, match="some are missing"):
+        measure_scaling([run(2)], [rank(2, 0, forward=0.1)])
+
+
+def test_the_findings_of_the_research_hold_where_they_hold() -> None:
+    small = [
+        each
+        for n, wait in ((1, 0.02), (2, 0.02), (4, 0.03))
+        for each in ranks(n, forward=0.1, wait=wait, exchange=0.02 * (n - 1))
+    ]
+    large = [rank(1, model="timm:y", forward=0.3)]
+    found = {each.name: each for each in check_findings([run(1), run(1, "timm:y", 20)], [*small, *large])}
+    assert {name: each.outcome for name, each in found.items()} == {
+        "larger-costs-more": "holds",
+        "loading-stays": "holds",
+        "second-helps-most": "holds",
+    }
+    assert "timm:y 37.5 ms per item" in found["larger-costs-more"].evidence
+
+
+def test_findings_are_refuted_or_left_open_where_that_is_so() -> None:
+    shrinking = [each for n in (1, 2) for each in ranks(n, forward=0.1, wait=0.08 / n)]
+    found = {each.name: each.outcome for each in check_findings([run(1)], shrinking)}
+    assert found == {
+        "larger-costs-more": "cannot be told",
+        "loading-stays": "does not hold",
+        "second-helps-most": "cannot be told",
+    }

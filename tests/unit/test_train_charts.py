@@ -1,0 +1,50 @@
+"""The charts of training show what the records hold."""
+
+import threading
+
+import pytest
+from test_train_analysis import blocks, ranks, run
+
+from modelhound.analysis.bounds import judge_blocks
+from modelhound.analysis.scaling import measure_scaling
+from modelhound.meter import Telemetry
+from modelhound.records import EpochDone, RankTrained
+from modelhound.report.charts import spec
+from modelhound.report.train_charts import train_charts
+
+
+def test_the_charts_hold_what_was_measured_and_can_be_drawn() -> None:
+    import msgspec
+
+    records: list[RankTrained] = [each for n in (1, 2) for each in ranks(n, forward=0.1, wait=0.05, exchange=0.01 * n)]
+    done = EpochDone(epoch=1, loss=1.0, score=0.5, top5=None, test_loss=1.1, rate=0.1, seconds=1.0)
+    trained = [msgspec.structs.replace(run(n), epochs=(done,), losses=(2.0, 1.0)) for n in (1, 2)]
+    verdict = judge_blocks(blocks({"live": 0.2, "host batches": 0.1}))
+    charts = train_charts(trained, records, verdicts=[verdict], scalings=[measure_scaling(trained, records)])
+    by_name = {chart.name: chart for chart in charts}
+    assert set(by_name) == {
+        *("train_phases", "train_scores", "train_losses", "train_verdicts", "train_speedup", "train_efficiency"),
+    } | {"train_steps"}
+    first = [row for row in by_name["train_phases"].data if row["rank"] == "timm:x, 1 rank: rank 0"]
+    assert sum(float(row["share"] or 0) for row in first) == pytest.approx(1)
+    assert by_name["train_verdicts"].data[0]["speedup"] == pytest.approx(2)
+    whole = [row for row in by_name["train_efficiency"].data if row["run"] == "timm:x, 2 ranks"]
+    assert sum(float(row["share"] or 0) for row in whole) == pytest.approx(1)
+    for chart in charts:
+        assert spec(chart)["description"].startswith(chart.title)
+
+
+def test_nothing_measured_gives_no_charts() -> None:
+    assert train_charts([], []) == ()
+
+
+def test_telemetry_sees_this_process_work() -> None:
+    with Telemetry(interval_seconds=0.05) as telemetry:
+        while len(telemetry.samples) < 3:
+            threading.Event().wait(0.01)
+            sum(range(100_000))
+    last = telemetry.samples[-1]
+    assert all(0 <= share <= 1 for share in last.cpu_shares)
+    assert last.memory_bytes > 10_000_000
+    assert max(sample.process_cpu_share for sample in telemetry.samples) > 0
+    assert last.gpu_share is None

@@ -1,0 +1,117 @@
+"""What training keeps: read back as models, refused where it belongs to another, and never lost to a full disk."""
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from modelhound import store
+from modelhound.data import Dataset
+from modelhound.errors import ModelError, StoreError
+from modelhound.features import build_network
+from modelhound.models import ModelRef, source_of
+from modelhound.settings import PLAIN, ModelSettings
+from modelhound.training import Trained, fine_tune
+from modelhound.training.checkpoints import Keeper
+from tiny_encoders import write_timm, write_vit
+from train_things import brightness, quick, tiny_network
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return brightness(tmp_path / "photos", per_class=8)
+
+
+def train_model(model: ModelRef, dataset: Dataset, kept: Path, settings: ModelSettings = PLAIN) -> Trained:
+    network = build_network(model, source_of(model).read_weights(model.name), settings, seed=0)
+    return fine_tune(network, dataset, quick(epochs=1, rate=1e-3), checkpoints=kept, model=str(model))
+
+
+def check_read_back(trained: Trained, settings: ModelSettings = PLAIN, file: str = "") -> Any:
+    """The checkpoint gives the features of the trained network, and was changed by training."""
+    assert trained.checkpoint is not None
+    again = ModelRef("file", str(trained.checkpoint / file))
+    network = build_network(again, source_of(again).read_weights(again.name), settings, seed=1)
+    side = network.preprocessing.input_size  # type: ignore[union-attr]
+    images = torch.rand(2, 3, *side)
+    with torch.inference_mode():
+        assert torch.allclose(network.extract(images), trained.trainable.extract(images), atol=1e-5)
+    return network
+
+
+def test_a_network_of_timm_is_read_back_with_its_new_classifier(dataset: Dataset, tmp_path: Path) -> None:
+    model = ModelRef("file", str(write_timm(tmp_path / "given")))
+    trained = train_model(model, dataset, tmp_path / "kept")
+    network = check_read_back(trained)
+    features = torch.rand(2, trained.trainable.head.in_features)
+    assert network.classify is not None
+    assert torch.equal(network.classify(features), trained.trainable.head(features))
+
+
+def test_a_network_of_transformers_is_read_back(dataset: Dataset, tmp_path: Path) -> None:
+    model = ModelRef("file", str(write_vit(tmp_path / "given")))
+    trained = train_model(model, dataset, tmp_path / "kept")
+    network = check_read_back(trained)
+    assert network.preprocessing == build_network(model, None, PLAIN, seed=0).preprocessing
+
+
+def test_a_network_of_the_zoo_is_read_back_with_its_arch(dataset: Dataset, tmp_path: Path) -> None:
+    trained = train_model(ModelRef("zoo", "resnet-shapes"), dataset, tmp_path / "kept")
+    check_read_back(trained, ModelSettings(arch="zoo:resnet-shapes"), "model.safetensors")
+
+
+def test_a_checkpoint_of_another_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept", model="py:one")
+    with pytest.raises(ModelError, match=r"expected one of py:two .* but it is one of py:one; delete it"):
+        fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept", model="py:two")
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept")
+    with pytest.raises(ModelError, match="another recipe"):
+        fine_tune(tiny_network(), dataset, quick(epochs=1, rate=0.5), checkpoints=tmp_path / "kept")
+
+
+def test_a_damaged_checkpoint_is_refused_with_advice(dataset: Dataset, tmp_path: Path) -> None:
+    trained = fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept")
+    assert trained.checkpoint is not None
+    (trained.checkpoint / "model.safetensors").write_bytes(b"nothing of the kind")
+    with pytest.raises(ModelError, match="delete it or choose another --run"):
+        fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept")
+
+
+def test_the_last_good_checkpoint_stays_when_the_disk_is_full(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Keeper.save
+    whole = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "whole")
+
+    def save_until_full(self: Keeper, trainable: Any, optimiser: Any, progressed: Any) -> Path:
+        if len(progressed.epochs) == 2:
+            monkeypatch.setattr(torch, "save", _no_space_left)
+        return save(self, trainable, optimiser, progressed)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Keeper, "save", save_until_full)
+        with pytest.raises(StoreError, match="free some space"):
+            fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["epoch-00001"]
+    resumed = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
+    assert resumed.losses == whole.losses
+
+
+def _no_space_left(*given: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_folder_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "one").write_text("1")
+        _no_space_left()
+
+    with pytest.raises(StoreError):
+        store.write_folder(tmp_path / "made", fill)
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]

@@ -1,0 +1,136 @@
+"""One function on several ranks: values come back, a dead rank ends the others, and errors stay what they are."""
+
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelhound.errors import DataError, RankError, RequestError
+from modelhound.launch import Cluster, run_on_ranks, slurm
+from modelhound.launch.ranks import OVER, follow
+
+
+def add_up(argument: Any) -> dict[str, Any]:
+    import torch
+    from torch import distributed
+
+    total = torch.tensor([distributed.get_rank() + argument])
+    distributed.all_reduce(total)
+    return {"rank": distributed.get_rank(), "total": int(total), "threads": os.environ["OMP_NUM_THREADS"]}
+
+
+def die(argument: Any) -> None:
+    from torch import distributed
+
+    if distributed.get_rank() == 1:
+        print("the last words of rank one", flush=True)  # noqa: T201
+        os.kill(os.getpid(), signal.SIGKILL)
+    distributed.barrier()  # waits for somebody who is gone
+
+
+def refuse(argument: Any) -> None:
+    from torch import distributed
+
+    if distributed.get_rank() == 0:
+        raise DataError("cannot use 'these': expected others")
+    distributed.barrier()
+
+
+def call(name: str, folder: Path, argument: Any = None) -> list[Any]:
+    return run_on_ranks(
+        f"test_train_launch:{name}", argument, num_ranks=2, folder=folder, environment={"OMP_NUM_THREADS": "1"}
+    )
+
+
+def test_ranks_talk_to_each_other_and_their_values_come_back(tmp_path: Path) -> None:
+    assert call("add_up", tmp_path / "ranks", 10) == [{"rank": rank, "total": 21, "threads": "1"} for rank in range(2)]
+
+
+def test_a_killed_rank_ends_the_run_with_its_name_and_last_words(tmp_path: Path) -> None:
+    with pytest.raises(RankError, match=r"rank 1 of 2 ended by SIGKILL.*: the last words of rank one$"):
+        call("die", tmp_path / "ranks")
+
+
+def test_an_error_of_ours_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^cannot use 'these': expected others$"):
+        call("refuse", tmp_path / "ranks")
+
+
+def test_ranks_are_spread_over_whole_nodes() -> None:
+    cluster = Cluster(num_nodes=4, node=1, address="first", port=29500, ranks_per_node=8)
+    assert cluster.for_ranks(8) == Cluster()
+    assert cluster.for_ranks(16).num_nodes == 2
+    with pytest.raises(RequestError, match="whole nodes"):
+        cluster.for_ranks(12)
+    with pytest.raises(RequestError, match="whole nodes"):
+        cluster.for_ranks(64)
+
+
+def test_ranks_on_two_nodes_find_each_other(tmp_path: Path) -> None:
+    """Two agents on this machine, as on two nodes that share a folder; the second learns from there what to do."""
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        port = taken.getsockname()[1]
+    first, second = (
+        Cluster(num_nodes=2, node=node, address="localhost", port=port, ranks_per_node=1) for node in (0, 1)
+    )
+    environment = {"OMP_NUM_THREADS": "1"}
+    helper = threading.Thread(target=follow, args=(tmp_path, second), kwargs={"environment": environment})
+    helper.start()
+    try:
+        values = run_on_ranks(
+            "test_train_launch:add_up",
+            5,
+            num_ranks=2,
+            folder=tmp_path / "run" / "ranks",
+            environment=environment,
+            cluster=first,
+        )
+    finally:
+        (tmp_path / OVER).touch()
+        helper.join(60)
+    assert [value["total"] for value in values] == [11, 11]
+    assert not helper.is_alive()
+
+
+def test_a_slurm_script_asks_for_what_was_asked(tmp_path: Path) -> None:
+    job = slurm.Job(name="hound-train", partition="gpu", minutes=90, num_nodes=2, num_gpus=4)
+    script = slurm.make_script(job, tmp_path / "slurm")
+    for line in ("--partition=gpu", "--time=90", "--nodes=2", "--gpus-per-node=4", "--ntasks-per-node=1"):
+        assert f"#SBATCH {line}\n" in script
+    assert not (tmp_path / "slurm").exists()
+
+
+def test_submitting_without_slurm_is_refused_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    job = slurm.Job(name="hound-train", partition=None, minutes=1, num_nodes=1, num_gpus=0)
+    with pytest.raises(RequestError, match="expected its command sbatch"):
+        slurm.submit(job, tmp_path / "slurm", "os:getpid", None)
+
+
+def test_a_job_is_handed_to_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the cluster's commands: it takes the script and gives the job a number."""
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in ("sbatch", "srun", "sacct"):
+        (commands / name).write_text(
+            f'#!/bin/sh\n[ {name} = sbatch ] && cp "$1" {tmp_path}/taken && echo "Submitted batch job 17"\n'
+        )
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    job = slurm.Job(name="hound-train", partition=None, minutes=5, num_nodes=1, num_gpus=1)
+    assert slurm.submit(job, tmp_path / "slurm", "modelhound.verbs.train:train_on_node", {"data": "digits"}) == "17"
+    assert "#SBATCH --gpus-per-node=1" in (tmp_path / "taken").read_text()
+
+
+@pytest.mark.parametrize(("listed", "first"), [("node7", "node7"), ("gpu[03-05,9]", "gpu03"), ("a1,b2", "a1")])
+def test_a_node_finds_its_place(listed: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("NUM_NODES", "3"), ("ID", "41007"), ("NODELIST", listed)):
+        monkeypatch.setenv(f"SLURM_JOB_{name}", value)
+    monkeypatch.setenv("SLURM_NODEID", "2")
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "4")
+    assert slurm.find_place() == Cluster(num_nodes=3, node=2, address=first, port=29507, ranks_per_node=4)

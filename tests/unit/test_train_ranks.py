@@ -1,0 +1,130 @@
+"""Several ranks learn what one rank with all their items would learn, and the verdict names what holds a run up."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from layouts import write_cifar100_binary, write_food101
+from modelhound.analysis.bounds import Verdict, judge_blocks
+from modelhound.data import Dataset, open_dataset
+from modelhound.errors import DataError
+from modelhound.features import build_network
+from modelhound.models import ModelRef
+from modelhound.settings import PLAIN
+from modelhound.training import Delays, Trained, fine_tune, set_up, split_items
+from modelhound.training.distributed import Link
+from modelhound.training.intervening import intervene
+from train_things import brightness, on_ranks, quick, tiny_network
+
+
+def train_tiny(dataset: Dataset, batch: int, mode: str) -> tuple[Any, ...]:
+    trained = fine_tune(
+        tiny_network(), dataset, quick(batch=batch, mode=mode, augment="flip" if mode == "full" else "none")
+    )
+    return _shown(trained)
+
+
+def train_efficientnet(data: str, batch: int) -> tuple[Any, ...]:
+    network = build_network(ModelRef("timm", "efficientnet_b0"), None, PLAIN, seed=0)
+    recipe = quick(epochs=1, batch=batch, rate=1e-3, batchnorm="sync", augment="flip")
+    trained = fine_tune(network, open_dataset(data), recipe, train_positions=range(8), test_positions=range(8, 12))
+    return _shown(trained)
+
+
+def _shown(trained: Trained) -> tuple[Any, ...]:
+    seconds = {each.phase: each.total for each in trained.phases}
+    return trained.losses, trained.score, seconds, trained.wall_seconds
+
+
+@pytest.mark.parametrize("mode", ["full", "head", "cached"])
+def test_two_ranks_learn_what_one_rank_with_the_doubled_batch_learns(mode: str, tmp_path: Path) -> None:
+    dataset = brightness(tmp_path / "photos")
+    (alone,) = on_ranks(1, tmp_path, train_tiny, dataset, 8, mode)
+    first, second = on_ranks(2, tmp_path, train_tiny, dataset, 4, mode)
+    assert first[0] == pytest.approx(alone[0], rel=1e-4)
+    assert first[:2] == second[:2]
+    assert first[1] == pytest.approx(alone[1])
+    for _, _, seconds, wall in (first, second):
+        assert sum(seconds.values()) == pytest.approx(wall, rel=0.02)
+        assert seconds["communication"] > 0
+    assert alone[2]["communication"] == 0
+
+
+@pytest.mark.parametrize("write", [write_food101, write_cifar100_binary])
+def test_an_efficientnet_reaches_the_same_loss_on_two_ranks_as_on_one_with_the_doubled_batch(
+    write: Any, tmp_path: Path
+) -> None:
+    """Its batch normalisation looks at the items of both ranks (--batchnorm sync); each its own would be another network."""
+    data = str(write(tmp_path / "data"))
+    (alone,) = on_ranks(1, tmp_path, train_efficientnet, data, 4)
+    both = on_ranks(2, tmp_path, train_efficientnet, data, 2)
+    for each in both:
+        assert each[0] == pytest.approx(alone[0], rel=1e-3)
+
+
+def gather_rows(total: int) -> list[float]:
+    link = Link("cpu")
+    return link.gather(torch.arange(float(total))[link.rank :: link.num_ranks]).tolist()
+
+
+@pytest.mark.parametrize("total", [6, 7])
+def test_rows_dealt_out_to_ranks_come_back_in_order(total: int, tmp_path: Path) -> None:
+    assert on_ranks(2, tmp_path, gather_rows, total) == [list(map(float, range(total)))] * 2
+
+
+def bound_of(dataset: Dataset, delays: dict[str, float], doses: bool, workers: int = 0) -> Verdict:
+    train_positions, test_positions = split_items(dataset, seed=0)
+    bench = set_up(
+        tiny_network(),
+        dataset.select(train_positions),
+        dataset.select(test_positions),
+        quick(batch=4, workers=workers),
+        device="cpu",
+        delays=Delays(**delays),
+    )
+    before = {name: each.clone() for name, each in bench.trainable.state_dict().items()}
+    verdict = judge_blocks(intervene(bench, budget_seconds=1.0, doses=doses))
+    assert all(torch.equal(each, before[name]) for name, each in bench.trainable.state_dict().items())
+    return verdict
+
+
+def test_a_slow_loader_is_named(tmp_path: Path) -> None:
+    verdict = bound_of(brightness(tmp_path / "photos"), {"loading_seconds": 0.03, "model_seconds": 0.01}, doses=True)
+    assert verdict.bound == "data-bound"
+    assert verdict.interval[0] < verdict.speedup < verdict.interval[1]
+    assert verdict.speedup > 1.5  # 40 ms and a little against 10 ms and a little
+    assert verdict.workers_needed is not None
+    shares = {dose.stage: dose.share for dose in verdict.doses}
+    assert min(shares.values()) > 0.5  # one after the other in one process: both are on the critical path
+
+
+def test_a_delay_that_a_loader_process_hides_is_not_on_the_critical_path(tmp_path: Path) -> None:
+    verdict = bound_of(brightness(tmp_path / "photos"), {"model_seconds": 0.03}, doses=True, workers=1)
+    shares = {dose.stage: dose.share for dose in verdict.doses}
+    assert shares["loading"] < shares["model"]
+
+
+def test_a_slow_model_is_named(tmp_path: Path) -> None:
+    verdict = bound_of(brightness(tmp_path / "photos"), {"model_seconds": 0.06}, doses=False)
+    assert verdict.bound == "model-bound"
+    assert verdict.sentence.startswith("model-bound: with everything but the model for free only 1.0")
+
+
+def test_a_slow_network_is_named(tmp_path: Path) -> None:
+    verdicts = on_ranks(2, tmp_path, bound_of, brightness(tmp_path / "photos"), {"network_seconds": 0.03}, False)
+    assert {verdict.bound for verdict in verdicts} == {"communication-bound"}
+
+
+def train_on_what_is_not_there(dataset: Dataset) -> str:
+    try:
+        fine_tune(tiny_network(), dataset, quick(), train_positions=[], test_positions=range(4))
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+def test_every_rank_says_what_is_wrong_with_the_data(tmp_path: Path) -> None:
+    found = on_ranks(2, tmp_path, train_on_what_is_not_there, brightness(tmp_path / "photos"))
+    assert all("cannot train on" in each for each in found)
