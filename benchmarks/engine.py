@@ -109,8 +109,9 @@ class Contest:
         floor = max(self.floor[f"{what}_seconds"] for what in ("decode", "forward", "read"))
         for contestant, row in self.rows.items():
             base = first if contestant in (*AFTERWARDS, "memory") else plain
-            row["ratio"] = base / row["scaled_seconds"] if base else None
-            row["times_floor"] = row["scaled_seconds"] / floor
+            is_done = "error" not in row
+            row["ratio"] = base / row["scaled_seconds"] if base and is_done else None
+            row["times_floor"] = row["scaled_seconds"] / floor if is_done else None
         return {
             "pool": self.name,
             **self.pool,
@@ -186,7 +187,7 @@ def show(results: list[dict[str, Any]]) -> None:
                 contestant + (f" ({row['timed']} models, scaled)" if row["timed"] < result["models"] else ""),
                 row.get("error") or f"{row['scaled_seconds']:.2f}",
                 "" if row["ratio"] is None else f"{row['ratio']:.1f}",
-                f"{row['times_floor']:.2f}",
+                "" if row["times_floor"] is None else f"{row['times_floor']:.2f}",
                 f"{row['peak_bytes'] / 1e6:.0f}",
                 f"{row['read_bytes'] / 1e6:.0f}",
                 "" if row.get("kendall_tau") is None else _say_agreement(row),

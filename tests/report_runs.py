@@ -157,8 +157,8 @@ def item_map(model: str, num_items: int, generator: numpy.random.Generator) -> I
     return ItemMap(
         model=model,
         method="by chance",
-        x=pack_items(places[0]),
-        y=pack_items(places[1]),
+        features=pack_items(places.T.ravel()),
+        num_features=2,
         targets=pack_items(numpy.arange(num_items) % 3),
         class_names=("cat", "<b>dog</b>", "owl"),
         hardness=pack_items(generator.random(num_items)),

@@ -91,6 +91,20 @@ def test_the_script_for_slurm_is_printed_and_nothing_is_submitted(hound: Callabl
     assert not Path("runs").exists()
 
 
+def test_what_a_slurm_job_runs_trains_and_says_when_it_is_over(tmp_path: Path) -> None:
+    from modelhound.launch.ranks import OVER
+    from modelhound.records import to_plain
+    from modelhound.store import read_run
+    from modelhound.verbs.train import train_on_node
+
+    settings = TrainSettings(
+        "digits", model=("zoo:mobilenet-shapes",), limit=60, epochs=1, mode="cached", run=tmp_path / "run"
+    )
+    train_on_node(to_plain(settings))
+    assert (tmp_path / "run" / OVER).is_file()
+    assert read_run(tmp_path / "run").headline.startswith("zoo:mobilenet-shapes accuracy")
+
+
 def test_without_slurm_a_job_is_refused(
     hound: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

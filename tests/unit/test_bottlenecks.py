@@ -2,7 +2,7 @@
 
 import pytest
 
-from modelhound.analysis.bottlenecks import GROUPS, PHASES, find_bottlenecks, seconds_at
+from modelhound.analysis.bottlenecks import GROUPS, PHASES, find_bottlenecks, repeat_ratio, seconds_at
 from modelhound.records import ConfigurationProfiled, PhaseSamples, ScoringTimed
 
 
@@ -142,6 +142,14 @@ def test_a_joint_model_is_compared_with_all_models_apart_and_only_with_all() -> 
 def test_devices_are_not_compared_with_each_other() -> None:
     part = make_profile(form="part", configuration="last 1", device="cuda:0")
     assert find_bottlenecks([make_profile(), part]).savings == ()
+
+
+def test_the_same_work_done_twice_tells_how_quiet_the_machine_was() -> None:
+    twin = make_profile(form="apart", configuration="apart 2", forward=0.2)
+    assert repeat_ratio([make_profile(), twin]) == pytest.approx(2)
+    assert repeat_ratio([make_profile(forward=0.4), twin]) == pytest.approx(2)
+    assert repeat_ratio([make_profile()]) is None
+    assert repeat_ratio([make_profile(device="cuda:0"), twin]) is None
 
 
 def test_what_no_phase_accounts_for_is_told() -> None:

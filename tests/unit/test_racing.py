@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from modelhound.analysis.racing import judge_rung, rung_sizes
+from modelhound.analysis.racing import judge_rung, rung_sizes, worthwhile_rungs
 
 
 def draw(accuracies: list[float], num_items: int, seed: int) -> np.ndarray:
@@ -57,3 +57,28 @@ def test_clearly_worse_models_are_mostly_dropped() -> None:
         verdicts = judge_rung("abcdefghij", draw([0.85] + [0.55] * 9, 200, seed), top=1, risk=0.02, seed=seed)
         stayed += sum(verdict.stays for verdict in verdicts[1:])
     assert stayed < 0.1 * 50 * 9
+
+
+def test_rungs_stay_where_running_is_dear() -> None:
+    sizes = (100, 400, 1600, 8000)
+    assert worthwhile_rungs(sizes, forward_seconds_per_item=1.0, judge_seconds=1.0) == sizes
+
+
+def test_rungs_go_where_judging_is_dearer_than_what_they_save() -> None:
+    assert worthwhile_rungs((100, 400, 2000), forward_seconds_per_item=1e-6, judge_seconds=1.0) == (2000,)
+
+
+def test_a_rung_may_go_while_the_next_one_stays() -> None:
+    """From 400 on 800 item-seconds can be hoped for, from 100 on only 150."""
+    assert worthwhile_rungs((100, 400, 2000), forward_seconds_per_item=1.0, judge_seconds=200.0) == (400, 2000)
+
+
+def test_a_rung_that_would_pay_only_without_the_next_is_judged_against_the_next_that_stays() -> None:
+    """900 to 1000 saves 50, too little, so 500 is judged against 1000 and saves 250."""
+    assert worthwhile_rungs((500, 900, 1000), forward_seconds_per_item=1.0, judge_seconds=60.0) == (500, 1000)
+
+
+@pytest.mark.parametrize("judge_seconds", [0.0, 1e9])
+def test_the_last_rung_is_always_all_items(judge_seconds: float) -> None:
+    assert worthwhile_rungs((300,), forward_seconds_per_item=0.0, judge_seconds=judge_seconds) == (300,)
+    assert worthwhile_rungs((100, 800), forward_seconds_per_item=1e-3, judge_seconds=judge_seconds)[-1] == 800

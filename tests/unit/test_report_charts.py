@@ -82,11 +82,14 @@ def test_dark_charts_have_dark_colours_and_their_rows_are_left_alone() -> None:
             .encode(x="seconds:Q", color=altair.Color("phase:N", scale=phase_scale(["forward"])))
         )
 
-    chart = Chart(name="x", title="x", caption="", data=({"phase": "forward", "seconds": 1},), draw=draw)
+    chart = Chart(
+        name="x", title="x", caption="", data=({"phase": "forward", "seconds": 1, "name": COLOURS[0]},), draw=draw
+    )
     assert spec(chart)["encoding"]["color"]["scale"]["range"] == [PHASE_COLOURS["forward"]]
     dark = spec(chart, dark=True)
     assert dark["encoding"]["color"]["scale"]["range"] == [DARK_COLOURS[COLOURS.index(PHASE_COLOURS["forward"])]]
     assert dark["config"]["background"] == DARK.background
+    assert dark["datasets"]["rows"][0]["name"] == COLOURS[0]
 
 
 def test_phases_without_a_colour_get_those_that_are_left() -> None:

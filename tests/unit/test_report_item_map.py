@@ -19,7 +19,7 @@ def test_every_item_is_a_dot_and_the_hardest_are_shown(data: str, limit: int) ->
     generator = numpy.random.default_rng(0)
     best, other = (measure(name, 0, 1, len(dataset), generator) for name in ("zoo:best", "zoo:other"))
     found = look_at_items(generator.normal(size=(len(dataset), 16)), dataset, best, [best, other], scorer="ridge")
-    num_dots = len(unpack_items(found.x))
+    num_dots = len(unpack_items(found.features)) // found.num_features
     assert num_dots == len(found.items) == min(len(dataset), 800)
     own = unpack_items(best.item_scores["ridge"])
     names = list(dataset.item_names)

@@ -97,7 +97,7 @@ def test_a_slow_loader_is_named(tmp_path: Path) -> None:
     assert verdict.speedup > 1.5  # 40 ms and a little against 10 ms and a little
     assert verdict.workers_needed is not None
     shares = {dose.stage: dose.share for dose in verdict.doses}
-    assert min(shares.values()) > 0.5  # one after the other in one process: both are on the critical path
+    assert min(shares.values()) > 0.3  # one after the other in one process: both are on the critical path
 
 
 def test_a_delay_that_a_loader_process_hides_is_not_on_the_critical_path(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from modelhound.records import (
     ScoringTimed,
 )
 
-__all__ = ["GROUPS", "PHASES", "find_bottlenecks", "seconds_at"]
+__all__ = ["GROUPS", "PHASES", "find_bottlenecks", "repeat_ratio", "seconds_at"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "weights": ("read weights", "build model", "weights to device"),
@@ -68,6 +68,19 @@ def find_bottlenecks(records: Sequence[ConfigurationProfiled], *, seed: int = 0)
 def seconds_at(record: ConfigurationProfiled, num_items: float) -> dict[str, float]:
     """Seconds of each group for another number of items, by the four lines."""
     return {group: line.start + line.slope * num_items for group, line in _lines(record).items()}
+
+
+def repeat_ratio(records: Sequence[ConfigurationProfiled]) -> float | None:
+    """How far the same work, done twice, was apart: a full model and its twin with another head. 1 is perfect.
+
+    Intervals know how batches of one job vary, not that the machine was busier during another: this does.
+    """
+    ratios = []
+    for record in records:
+        if record.form == "apart":
+            twins = [each for each in records if each.form == "full" and _same_place(each, record)]
+            ratios += [_mean_forward(each) / max(_mean_forward(record), 1e-12) for each in twins]
+    return max((max(ratio, 1 / ratio) for ratio in ratios if ratio > 0), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAP_METHOD", "MOST_ITEMS", "hardest_items", "map_items"]
+__all__ = ["MAP_METHOD", "MOST_ITEMS", "hardest_items", "main_directions", "map_items"]
 
 MOST_ITEMS = 800
 """Larger maps take longer than they are worth looking at: every item is compared with every other."""
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 def map_items(features: NDArray[np.floating], *, perplexity: float = 25.0) -> Floats:
     """Two coordinates per item [items, 2], for at most MOST_ITEMS items; about as wide as high, around 0."""
-    directions = _main_directions(np.asarray(features, dtype=np.float32))
+    directions = main_directions(np.asarray(features, dtype=np.float32))
     start = np.zeros((len(directions), 2), dtype=np.float32)
     start[:, : min(2, directions.shape[1])] = directions[:, :2]
     start /= max(float(start.std()), 1e-9)
@@ -43,8 +43,8 @@ def hardest_items(
 ) -> tuple[Floats, NDArray[np.intp]]:
     """Hardness of each item to one model, and the places of the hardest, hardest first.
 
-    An item is hard when the model misses it, and of those the model misses the same way, those are harder that other models miss
-    as well. Items without a score (NaN) are not hard.
+    An item is hard when the model misses it, and of those it misses the same way, those are harder that other models miss as
+    well. Items without a score (NaN) are not hard.
     """
     stacked = np.stack([np.asarray(each, dtype=np.float64) for each in all_scores])
     known = ~np.isnan(stacked)
@@ -58,11 +58,15 @@ def hardest_items(
     return np.where(np.isfinite(hardness), hardness - floor, 0.0).astype(np.float32), order[:num_hardest]
 
 
-def _main_directions(features: Floats) -> Floats:
-    """The features along the directions in which they vary most, as many as are worth it."""
+def main_directions(features: Floats) -> Floats:
+    """The features along the directions in which they vary most, as many as are worth it: all that a map needs of them."""
     finite = np.nan_to_num(features.reshape(len(features), -1), nan=0.0, posinf=0.0, neginf=0.0)
     centred = finite - finite.mean(axis=0)
-    left, strength, _ = np.linalg.svd(centred, full_matrices=False)
+    if centred.shape[0] < centred.shape[1]:  # by far the cheaper way for few items
+        squares, left = np.linalg.eigh(np.asarray(centred, dtype=np.float64) @ centred.T)
+        strength, left = np.sqrt(np.maximum(squares[::-1], 0)), left[:, ::-1]
+    else:
+        left, strength, _ = np.linalg.svd(centred, full_matrices=False)
     count = max(1, min(_NUM_DIRECTIONS, int((strength > 1e-6 * max(float(strength[0]), 1e-30)).sum())))
     directions = left[:, :count] * strength[:count]
     # a direction has no sign of its own: fix it, so that the same features give the same map everywhere

@@ -23,6 +23,7 @@ from modelhound.analysis.pairs import Pair, PairTimes, pooled_noise
 __all__ = ["COMPOSED", "UNKNOWN", "Belief", "Doubt", "believe", "choose_next", "first_pairs"]
 
 _NUM_VERSIONS = 400
+_NO_WORKERS = 1 / 8  # far below one: nothing overlaps and nothing is forked, so it is wrong in ways of its own
 _JITTER = 1e-8
 _SURPRISES = np.linspace(-2.5, 2.5, 11)  # outcomes to consider, in standard deviations
 _CHANCES = np.exp(-(_SURPRISES**2) / 2) / np.exp(-(_SURPRISES**2) / 2).sum()
@@ -46,12 +47,21 @@ class Doubt:
     of_pair: float
     """What no neighbour shares."""
     of_model_and_pair: float
+    of_model_along: float
+    """What one model alone shows along either axis: some suffer from workers beside them, others do not notice."""
     along_batch: float = 1.5
     along_workers: float = 1.8
 
 
 COMPOSED = Doubt(
-    of_model=0.3, of_batch=0.07, of_workers=0.10, of_both=0.05, of_pair=0.015, of_model_and_pair=0.04, along_workers=1.5
+    of_model=0.3,
+    of_batch=0.07,
+    of_workers=0.10,
+    of_both=0.05,
+    of_pair=0.015,
+    of_model_and_pair=0.03,
+    of_model_along=0.12,
+    along_workers=1.5,
 )
 """Where loading and computing were measured apart and put together."""
 
@@ -62,6 +72,7 @@ UNKNOWN = Doubt(
     of_both=0.05,
     of_pair=0.003,
     of_model_and_pair=0.003,
+    of_model_along=0.003,
     along_batch=2.5,
     along_workers=2.5,
 )
@@ -171,7 +182,7 @@ def first_pairs(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
 def _covariance(cells: Sequence[tuple[int, int]], pairs: Sequence[Pair], doubt: Doubt) -> Floats:
     rows, columns = (np.array([cell[axis] for cell in cells]) for axis in (0, 1))
     batch = np.log2([pairs[column][0] for column in columns])
-    workers = np.log2([max(pairs[column][1], 0.5) for column in columns])  # no worker at all is one step below one
+    workers = np.log2([max(pairs[column][1], _NO_WORKERS) for column in columns])
     near_batch, near_workers = _near(batch, doubt.along_batch), _near(workers, doubt.along_workers)
     same_model, same_pair = rows[:, None] == rows, columns[:, None] == columns
     near = near_batch * near_workers
@@ -182,7 +193,7 @@ def _covariance(cells: Sequence[tuple[int, int]], pairs: Sequence[Pair], doubt: 
         + doubt.of_both**2 * near
         + doubt.of_pair**2 * same_pair
         + doubt.of_model_and_pair**2 * (same_model & same_pair)
-        + doubt.of_model_and_pair**2 * near * same_model,
+        + doubt.of_model_along**2 * same_model * (near_batch + near_workers) / 2,
         dtype=np.float64,
     )
 

@@ -27,6 +27,9 @@ _COLUMNS = {
 }
 
 
+_BUSY = 1.1  # how far the same work may be apart on a quiet machine
+
+
 @app.command
 def profile(
     settings: Annotated[ProfileSettings, Parameter(name="*")],
@@ -81,6 +84,7 @@ def _show_profile(result: "ProfileResult") -> None:
                 _show_place(rows, console)
     if result.profiles:
         _show_findings(result.findings, console)
+        _show_repeat(result, console)
         _show_reading(result, console)
         _show_scoring(result, console)
     for note in result.notes:
@@ -174,6 +178,20 @@ def _around(interval: tuple[float, float]) -> str:
     from rich.markup import escape
 
     return escape(f"[{interval[0]:.2f}, {interval[1]:.2f}]")
+
+
+def _show_repeat(result: "ProfileResult", console: "Console") -> None:
+    """Whether the machine was quiet enough for jobs to be compared."""
+    from modelhound.analysis.bottlenecks import repeat_ratio
+
+    ratio = repeat_ratio(result.profiles)
+    if ratio is not None:
+        console.print(
+            f"The same work done twice (full and apart) differs by a factor of up to {ratio:.2f}"
+            + (": the machine was busy, so do not compare jobs of this run." if ratio > _BUSY else "."),
+            style="yellow" if ratio > _BUSY else "",
+            highlight=False,
+        )
 
 
 def _show_reading(result: "ProfileResult", console: "Console") -> None:

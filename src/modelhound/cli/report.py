@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from modelhound.cli.app import DONE, Json, app
-from modelhound.cli.console import bars, format_count, open_console, print_json, say
+from modelhound.cli.console import bars, format_count, open_console, print_json
+from modelhound.cli.offering import Open, open_page
 from modelhound.settings import ReportSettings
 
 if TYPE_CHECKING:
@@ -13,12 +14,10 @@ if TYPE_CHECKING:
 
 _NEWEST = ReportSettings()
 
-Open = Annotated[bool, Parameter(name="--open", help="Show the page in the browser.")]
-
 
 @app.command
 def report(
-    settings: Annotated[ReportSettings, Parameter(name="*")] = _NEWEST, *, open_page: Open = False, json: Json = False
+    settings: Annotated[ReportSettings, Parameter(name="*")] = _NEWEST, *, show: Open = False, json: Json = False
 ) -> int:
     """Make one page of a run that opens anywhere, or of several runs side by side."""
     from modelhound.report.making import run_report
@@ -29,8 +28,8 @@ def report(
         print_json(result.to_json())
     else:
         _show_report(result)
-    if open_page:
-        _open_page(result)
+    if show:
+        open_page(result.page)
     return DONE
 
 
@@ -46,10 +45,3 @@ def _show_report(result: "ReportResult") -> None:
     lines += [f"MLflow run: {each}" for each in result.mlflow_runs]
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _open_page(result: "ReportResult") -> None:
-    import webbrowser
-
-    if not webbrowser.open(result.page.resolve().as_uri()):
-        say(f"no browser could be started: open {result.page} yourself")

@@ -1,5 +1,7 @@
 """`hound search`."""
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +19,7 @@ from modelhound.cli.console import (
     print_json,
     say,
 )
+from modelhound.cli.offering import Open, offer_page
 from modelhound.settings import SearchSettings
 
 if TYPE_CHECKING:
@@ -27,9 +30,17 @@ if TYPE_CHECKING:
     from modelhound.records import PlanNode, Ranking, SearchForeseen
     from modelhound.verbs.search import SearchResult
 
+Live = Annotated[bool, Parameter(name="--live", help="Serve a page on 127.0.0.1 that shows the search as it runs.")]
+
 
 @app.command
-def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Json = False) -> int:
+def search(
+    settings: Annotated[SearchSettings, Parameter(name="*")],
+    *,
+    live: Live = False,
+    show: Open = False,
+    json: Json = False,
+) -> int:
     """Rank pretrained networks for a data set, with intervals, ties and a size-ordered control."""
     from modelhound.data.sources.embedded import EMBEDDED
     from modelhound.verbs.search import run_search
@@ -38,13 +49,27 @@ def search(settings: Annotated[SearchSettings, Parameter(name="*")], *, json: Js
         say(f"{settings.data} is the embedded data set; for the folder of that name, say ./{settings.data}")
     if settings.explain:
         return _explain(settings, json)
-    with bars() as watch:
-        result = run_search(settings, watch=watch)
+    with bars() as watch, _followed(live) as begun:
+        result = run_search(settings, watch=watch, begun=begun)
     if json:
         print_json(result.to_json())
     else:
         _show_search(result)
+        offer_page(result.run, show=show)
     return DONE if result.ranking.models else FAILED
+
+
+@contextlib.contextmanager
+def _followed(live: bool) -> "Iterator[Callable[[Path], None]]":
+    """Where to tell the run folder; with `live`, its page can be watched meanwhile."""
+    if not live:
+        yield lambda path: None
+        return
+    from modelhound.report.live import serve_live
+
+    with serve_live() as page:
+        say(f"watch it at {page.address}, from this machine only, until it ends")
+        yield page.follow
 
 
 def _explain(settings: SearchSettings, json: bool) -> int:

@@ -134,6 +134,7 @@ class _Manner:
 class _Failed:
     """Why a batch could not be made. Sent as a value: torch would wrap an exception into a page of traceback."""
 
+    kind: type[DataError]
     message: str
     trace: str
     """Where it happened, for whoever wants to know; not part of the message."""
@@ -166,7 +167,7 @@ class _Batches:
                 transform = make_transform(self.form)
                 return Batch(inputs=torch.stack([self._image(index, transform) for index in indices]), targets=targets)
             except DataError as error:
-                return _Failed(str(error), traceback.format_exc())
+                return _Failed(type(error), str(error), traceback.format_exc())
 
     def _image(self, index: int, transform: Transform) -> "Tensor":
         try:
@@ -261,7 +262,7 @@ def _one_pass(iterator: Iterator[Any], items: _Batches) -> Iterator[Batch]:
         with _described_errors(items.dataset.name):
             made = next(iterator)
         if isinstance(made, _Failed):
-            error = DataError(made.message)
+            error = made.kind(made.message)
             error.add_note(made.trace)
             raise error
         yield made

@@ -74,6 +74,7 @@ class Session:
         self._threads = threads
         self._rates: Rates | None = None
         self._stamps: dict[str, str] = {}
+        self._refs: dict[str, ModelRef] = {}
         self.specimens: dict[str, Specimen] = {}
         self.known: dict[str, Known] = {}
         """Models of which all features are remembered; their weights were not read."""
@@ -107,6 +108,7 @@ class Session:
         each kind has been taken apart, when it is clear in which forms the items are wanted.
         """
         self._stamps = {str(model): stamp for model, stamp in models.items()}
+        self._refs = {str(model): model for model in models}
         self.seconds = {str(model): {} for model in models}
         if shortcut:
             self._recognise(models)
@@ -142,6 +144,7 @@ class Session:
 
     def calibrate(self) -> None:
         """Measure how fast the parts of all models run and how fast items are decoded; plans made later rest on it."""
+        forms = list(forms_of(list(self.specimens.values())).values())
         blueprints = {id(each.blueprint): each.blueprint for each in self.specimens.values()}
         measured = {}
         for done, (key, blueprint) in enumerate(blueprints.items()):
@@ -153,12 +156,8 @@ class Session:
                 for specimen in self.specimens.values()
                 for fingerprint, seconds in zip(specimen.fingerprints, measured[id(specimen.blueprint)], strict=True)
             },
-            decode_seconds=time_decoding(
-                self._dataset,
-                list(forms_of(list(self.specimens.values())).values()),
-                device=self._device,
-                threads=self._threads,
-            ),
+            # a plan counts it for each form
+            decode_seconds=time_decoding(self._dataset, forms, device=self._device, threads=self._threads) / len(forms),
         )
         self._watch(Progress(task="measuring speed", done=len(blueprints) + 1, total=len(blueprints) + 1))
 
@@ -196,6 +195,8 @@ class Session:
             if found is not None and not found.missing:
                 done(model, self._as_rows(model, found.rows), lambda: None)
                 continue
+            if model in self.known and not self._take_apart_after_all(model, failed):
+                continue
             if found is not None and found.there:
                 recalled[model] = found
             groups.setdefault(found.missing if found is not None else tuple(range(len(items))), []).append(model)
@@ -212,6 +213,18 @@ class Session:
                 done(model, self._complete(model, rows, found, len(items)), keep)
 
             run_plan(plan, self._request(places), done=hand_on, failed=failed)
+
+    def _take_apart_after_all(self, model: str, failed: Failed) -> bool:
+        """For a model that was left whole, because all of its rows were there, and now some turn out to be damaged."""
+        ref = self._refs[model]
+        try:
+            weights = None if self._settings.weights == "random" else source_of(ref).read_weights(ref.name)
+            self.specimens[model] = self._workshop.take_apart(ref, weights, dict)
+        except Exception as error:  # whatever a stranger's model raises, the others go on
+            failed(model, "read weights", error)
+            return False
+        del self.known[model]
+        return True
 
     def _request(self, order: Sequence[int]) -> Request:
         return Request(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from modelhound.analysis.item_map import MAP_METHOD, MOST_ITEMS, hardest_items, map_items
+from modelhound.analysis.item_map import MAP_METHOD, MOST_ITEMS, hardest_items, main_directions
 from modelhound.data import Dataset
 from modelhound.errors import HoundError
 from modelhound.records import HardItem, ItemMap, ModelMeasured, pack_items, unpack_items
@@ -38,14 +38,14 @@ def look_at_items(
     hardness, hardest = hardest_items(unpack_items(best.item_scores[scorer]), scores, num_hardest=_NUM_HARDEST)
     shown = _choose(len(dataset), hardest)
     places = {int(position): place for place, position in enumerate(shown)}
-    points = map_items(np.asarray(features)[shown])
+    directions = main_directions(np.asarray(features, dtype=np.float32)[shown])
     targets, class_names = _tell_targets(dataset)
     right = np.nanmean(np.stack(scores), axis=0) if dataset.task == "classification" else None
     return ItemMap(
         model=best.model,
         method=MAP_METHOD,
-        x=pack_items(points[:, 0]),
-        y=pack_items(points[:, 1]),
+        features=pack_items(directions.ravel()),
+        num_features=directions.shape[1],
         targets=pack_items(targets[shown]),
         class_names=class_names,
         hardness=pack_items(hardness[shown]),

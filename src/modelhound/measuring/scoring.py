@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import numpy as np
+
 from modelhound.data import Dataset, InputForm, Preprocessing
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.errors import HoundError
@@ -30,6 +32,10 @@ from modelhound.settings import SearchSettings, decisive_scorer
 __all__ = ["Job", "Seen", "explain_error", "make_record", "score_best_layer"]
 
 
+def _look_away(model: str, features: np.ndarray) -> None:
+    """Do nothing with them."""
+
+
 def _keep_quiet(warning: str) -> None:
     """Tell nobody."""
 
@@ -48,6 +54,8 @@ class Job:
     """Called with every record as soon as it is there."""
     warn: Callable[[str], None] = _keep_quiet
     """Called with what a person should know of the whole run."""
+    show: Callable[[str, np.ndarray], None] = _look_away
+    """Called with the features of each model that is the best so far."""
     watch: Watch = silent
 
 

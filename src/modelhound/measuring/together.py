@@ -372,6 +372,9 @@ class _Race:
         decisive = scores.values[self._decisive].item_scores
         assert decisive is not None
         self.finals[model] = np.nan_to_num(decisive.astype(np.float64))
+        with self._alone:
+            if all(self.finals[model].mean() >= others.mean() for others in list(self.finals.values())):
+                job.show(model, seen.layers[layer].features.cpu().numpy())
         own = tuple(PhaseSamples(phase=phase, seconds=(spent,)) for phase, spent in self._seconds[model].items())
         record = make_record(
             seen,

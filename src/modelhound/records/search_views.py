@@ -102,14 +102,15 @@ class HardItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemMap(Record, frozen=True, kw_only=True, tag="item_map"):
-    """Items as one model sees them, in two dimensions; those that look alike to it lie together."""
+    """Items as one model sees them, for a map in two dimensions; those that look alike to it lie together."""
 
     model: str
     method: str
-    """How many dimensions became two, in a few words."""
-    x: bytes
-    """One number per item of the map (see `pack_items`)."""
-    y: bytes
+    """How many dimensions become two, in a few words."""
+    features: bytes
+    """`num_features` numbers per item of the map, one item after the other (see `pack_items`): the directions in which they
+    vary most. The two dimensions are found when the page is made."""
+    num_features: int
     targets: bytes
     """Per item: a place in `class_names`, or the number to be told where there are no classes."""
     class_names: tuple[str, ...]

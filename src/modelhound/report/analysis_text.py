@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from modelhound.analysis.bottlenecks import PHASES
+from modelhound.analysis.bottlenecks import PHASES, repeat_ratio
 from modelhound.analysis.wording import list_text, seconds_text
 from modelhound.records import ConfigurationProfiled, Failure, ProfileFindings
 from modelhound.report.charts import Chart, save_charts
@@ -248,6 +248,12 @@ def _method(records: Sequence[ConfigurationProfiled], findings: ProfileFindings,
         f"The phases leave at most {findings.unaccounted:.1%} of any wall clock unaccounted for. Intervals are "
         f"{findings.confidence:.0%}, from drawing batches and readings again with replacement.",
     ]
+    ratio = repeat_ratio(records)
+    if ratio is not None:
+        lines.append(
+            f"A full model and its twin apart are the same work: their forward passes differ by a factor of up to {ratio:.2f}. "
+            "Differences between jobs that are smaller than that may be the machine's, whatever their interval."
+        )
     if run:
         lines.append(f"All samples are in the run folder `{run}`.")
     return bullets(lines)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 
+from modelhound.analysis.item_map import map_items
 from modelhound.records import ItemMap, PlanMade, PlanNode, Timeline, unpack_items
 from modelhound.report.charts import COLOURS, Chart, Row, phase_scale
 from modelhound.report.parts import Branch, Gallery, Picture, Tree
@@ -67,9 +68,8 @@ def timeline_chart(timeline: Timeline) -> Chart:
 
 def map_chart(item_map: ItemMap) -> Chart:
     """Items in two dimensions, coloured by what they are."""
-    x, y, targets, hardness = (
-        unpack_items(packed) for packed in (item_map.x, item_map.y, item_map.targets, item_map.hardness)
-    )
+    x, y = map_items(unpack_items(item_map.features).reshape(-1, item_map.num_features)).T
+    targets, hardness = unpack_items(item_map.targets), unpack_items(item_map.hardness)
     shown = _most_frequent(targets, item_map.class_names)
     hard = {each.position for each in item_map.hardest}
     rows: tuple[Row, ...] = tuple(

@@ -156,16 +156,7 @@ def chart_config(*, dark: bool = False) -> dict[str, Any]:
             "symbolOpacity": 1,
             "columns": 4,
         },
-        "header": {"labelColor": surface.text, "titleColor": surface.muted, "labelFontWeight": 500},
-        "title": {
-            "color": surface.text,
-            "subtitleColor": surface.muted,
-            "anchor": "start",
-            "fontSize": 15,
-            "subtitleFontSize": 12,
-            "fontWeight": 600,
-            "offset": 14,
-        },
+        **_title_config(surface),
         "mark": {"color": colours[0]},
         "line": {"strokeWidth": 2},
         "point": {"filled": True, "size": 60},
@@ -180,12 +171,28 @@ def chart_config(*, dark: bool = False) -> dict[str, Any]:
 
 
 def darken(value: Any) -> Any:
-    """A specification, or any part of one, with its colours replaced by those for dark backgrounds."""
+    """A specification, or any part of one, with its colours replaced by those for dark backgrounds; rows stay."""
     if isinstance(value, dict):
-        return {key: darken(each) for key, each in value.items()}
+        return {key: each if key == "datasets" else darken(each) for key, each in value.items()}
     if isinstance(value, list):
         return [darken(each) for each in value]
     return COLOUR_PAIRS.get(value.lower(), value) if isinstance(value, str) and value.startswith("#") else value
+
+
+def _title_config(surface: Surface) -> dict[str, Any]:
+    """Of charts that leave their page, and of panels side by side."""
+    return {
+        "header": {"labelColor": surface.text, "titleColor": surface.muted, "labelFontWeight": 500},
+        "title": {
+            "color": surface.text,
+            "subtitleColor": surface.muted,
+            "anchor": "start",
+            "fontSize": 15,
+            "subtitleFontSize": 12,
+            "fontWeight": 600,
+            "offset": 14,
+        },
+    }
 
 
 def _ramp(dark: bool) -> list[str]:

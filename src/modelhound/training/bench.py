@@ -100,7 +100,14 @@ def set_up(
     _check(dataset, test, network)
     dataset, test, mean, scale = _standardise(dataset, test)
     batch = _choose_batch(network, dataset, recipe, link, device)
-    workers = choose_workers(dataset, network.preprocessing, asked=recipe.workers, num_ranks=link.num_ranks)
+    workers = choose_workers(
+        dataset,
+        network.preprocessing,
+        asked=recipe.workers,
+        num_ranks=link.num_ranks,
+        batch=batch,
+        prefetch=prefetch,
+    )
     course = Course(
         dataset=slow_down_reading(dataset, delays.loading_seconds / batch),
         form=network.preprocessing,

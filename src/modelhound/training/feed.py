@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 
 from modelhound.data import Batch, Dataset, InputForm, Tokenising, load_batches
+from modelhound.data.loading import free_shared_memory
 from modelhound.errors import RequestError
 from modelhound.meter import count_cores
 from modelhound.training.accounting import Arrival, Laps
@@ -30,6 +31,7 @@ _MOST_WORKERS = 16
 _MOST_POSITIONS = 1 << 20  # of one stream: a data set repeats its names for every one of them
 _USUAL_PREFETCH = 2
 _STEPS_AHEAD = 2
+_BYTES_PER_PIXEL = 12  # three colours in fp32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +103,19 @@ class Moved:
         return len(self.targets)
 
 
-def choose_workers(dataset: Dataset, form: InputForm, *, asked: int | None, num_ranks: int) -> int:
-    """How many loader processes each rank has: what was asked for, or its share of the cores."""
+def choose_workers(
+    dataset: Dataset, form: InputForm, *, asked: int | None, num_ranks: int, batch: int, prefetch: int = _USUAL_PREFETCH
+) -> int:
+    """How many loader processes each rank has: what was asked for, or its share of the cores and of shared memory."""
     if asked is not None:
         return asked
     if dataset.reader.in_memory or isinstance(form, Tokenising):
         return 0  # nothing to gain: items are there already, and tokenizers bring their own threads
-    return max(1, min(_MOST_WORKERS, count_cores() // num_ranks))
+    height, width = form.input_size
+    ahead_bytes = batch * _BYTES_PER_PIXEL * height * width * (prefetch + 1)
+    # Batches travel through it, and a process that needs more than there is gets killed. Half is left to others.
+    fitting = free_shared_memory() // 2 // num_ranks // ahead_bytes
+    return min(_MOST_WORKERS, max(1, count_cores() // num_ranks), fitting)
 
 
 def move_batches(batches: Iterator[Batch], device: str, laps: Laps) -> Iterator[Moved]:

@@ -49,7 +49,8 @@ def intervene(
     with _left_as_it_was(bench):
         kept = stage.load_some()
         step_seconds = stage.try_a_step(kept)
-        plan = _plan(bench, step_seconds, doses=doses)
+        dose_seconds = stage.try_live(kept) if doses else 0.0
+        plan = _plan(bench, dose_seconds)
         warm = bench.course.workers + 1
         per_round = sum(warm if condition in ("live", "no all-reduce") or delay else 1 for condition, delay in plan)
         left = budget_seconds / step_seconds / _NUM_ROUNDS - per_round
@@ -75,15 +76,15 @@ def intervene(
     )
 
 
-def _plan(bench: Bench, step_seconds: float, *, doses: bool) -> list[tuple[str, float]]:
-    """Conditions, each with the delay it gets."""
+def _plan(bench: Bench, dose_seconds: float) -> list[tuple[str, float]]:
+    """Conditions, each with the delay it gets: shares of the dose, none where that is zero."""
     alone, on_gpu = bench.link.num_ranks == 1, bench.device.startswith("cuda")
     plan = [("live", 0.0), ("host batches", 0.0)]
     plan += [("device batches", 0.0)] if on_gpu else []
     plan += [] if alone else [("no all-reduce", 0.0)]
-    if doses:
+    if dose_seconds > 0:
         stages = [stage for stage in DOSED if stage != "network" or not alone]
-        plan += [(stage, share * step_seconds) for stage, share in itertools.product(stages, _DOSES)]
+        plan += [(stage, share * dose_seconds) for stage, share in itertools.product(stages, _DOSES)]
     return plan
 
 
@@ -105,6 +106,10 @@ class _Stage:
         prepare_to_learn(self._bench)
         seconds = self._time(self._again(kept, 3), skip=2, num_steps=1)
         return max(1e-5, self._bench.link.largest(seconds[0]))
+
+    def try_live(self, kept: list[Batch]) -> float:
+        """Seconds of a step as it is, on the slowest rank: what doses are shares of, so that they stand out of its scatter."""
+        return self._bench.link.largest(sorted(self.run("live", 0.0, kept, 3, 0))[1])
 
     def run(self, condition: str, delay: float, kept: list[Batch], num_steps: int, number: int) -> tuple[float, ...]:
         """Seconds of each step of one block."""

@@ -7,11 +7,12 @@ finished is in the run folder at once, so that the same request takes up where i
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from modelhound.analysis import rank_models
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
@@ -131,12 +132,17 @@ def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> Search
     )
 
 
-def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResult:
-    """Do what `settings` ask for. An item that turns out to be broken is left out, and what was made of the others stays."""
+def run_search(
+    settings: SearchSettings, *, watch: Watch = silent, begun: Callable[[Path], None] = lambda path: None
+) -> SearchResult:
+    """Do what `settings` ask for; `begun` is told the run folder as soon as it is known.
+
+    An item that turns out to be broken is left out, and what was made of the others stays.
+    """
     told: set[str] = set()
     while True:
         try:
-            return _search(settings, watch)
+            return _search(settings, watch, begun)
         except BrokenItemError as error:
             if str(error) in told:  # it could not be remembered that this one is broken
                 raise
@@ -144,7 +150,7 @@ def run_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchResu
             watch(Progress(task="starting again", done=0, total=1, detail=str(error)))
 
 
-def _search(settings: SearchSettings, watch: Watch) -> SearchResult:
+def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None]) -> SearchResult:
     wait_asleep()  # before anything below loads torch
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
     watch(Progress(task="loading libraries", done=0, total=1))
@@ -163,6 +169,7 @@ def _search(settings: SearchSettings, watch: Watch) -> SearchResult:
         "search", settings.data, {**identity, "models": [str(model) for model in models]}
     )
     with open_run(path, verb="search", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
+        begun(path)
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
         known = set(run.read(ItemSkipped))
         for skipped in dataset.skipped:
@@ -177,6 +184,7 @@ def _search(settings: SearchSettings, watch: Watch) -> SearchResult:
             seed=settings.seed,
             dropped=tuple(measured.dropped.values()),
         )
+        _look(run, measured, ranking, dataset, rests_on[0])
         run.write_answer(ranking, headline=ranking.models[0].model if ranking.models else "no model could be measured")
     return SearchResult(
         run=path,
@@ -196,6 +204,16 @@ def _search(settings: SearchSettings, watch: Watch) -> SearchResult:
         num_resumed=measured.num_resumed,
         warnings=tuple(measured.warnings),
     )
+
+
+def _look(run: RunFolder, measured: "_Measured", ranking: Ranking, dataset: Dataset, scorer: str) -> None:
+    """Leave a view of the items as the best model sees them, if it was measured just now."""
+    from modelhound.measuring.looking import look_at_items
+
+    best = ranking.models[0].model if ranking.models else None
+    if best in measured.seen and scorer in measured.models[best].item_scores:
+        records = [each for each in measured.models.values() if scorer in each.item_scores]
+        run.append(look_at_items(measured.seen[best], dataset, measured.models[best], records, scorer=scorer))
 
 
 def _find(settings: SearchSettings, patterns: Sequence[str], watch: Watch) -> tuple[ModelRef, ...]:
@@ -265,7 +283,7 @@ def _measure(
     """Take over what the run folder holds of these models, measure the others, and put it there."""
     from modelhound.measuring import Job, measure_plainly, measure_together
 
-    measured = _Measured({}, {}, [], [])
+    measured = _Measured({}, {}, [], [], {})
     # one that was dropped stays dropped: the others it lost against are still there
     finished: dict[str, ModelMeasured | ModelDropped] = {record.model: record for record in run.read(ModelDropped)}
     finished |= {record.model: record for record in run.read(ModelMeasured)}
@@ -298,6 +316,7 @@ def _measure(
                 device=device,
                 tell=tell,
                 warn=measured.warnings.append,
+                show=measured.look,
                 watch=watch,
             )
         )
@@ -312,7 +331,13 @@ class _Measured:
     dropped: dict[str, ModelDropped]
     failures: list[Failure]
     warnings: list[str]
+    seen: dict[str, np.ndarray]
+    """The features of the best model, if it was measured by this start."""
     num_resumed: int = 0
+
+    def look(self, model: str, features: np.ndarray) -> None:
+        self.seen.clear()
+        self.seen[model] = features
 
     def add(self, record: ModelMeasured | ModelDropped | Failure) -> None:
         if isinstance(record, ModelMeasured):

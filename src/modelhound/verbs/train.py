@@ -234,7 +234,7 @@ def submit_train(settings: TrainSettings) -> Submitted:
 
 def train_on_node(asked: dict[str, Any]) -> None:
     """What a SLURM job runs, once on every node: the first one trains, the others lend it their GPUs."""
-    settings = msgspec.convert(asked, TrainSettings)
+    settings = TrainSettings(**asked)
     assert settings.run is not None  # `submit_train` chose it
     cluster = slurm.find_place()
     if cluster.node > 0:

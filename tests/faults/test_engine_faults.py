@@ -1,0 +1,234 @@
+"""The engine meets trouble: it is killed, memory runs out, networks and pictures are not what they seem."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+from collections.abc import Iterator
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import modelhound
+from modelhound.features import engine
+from modelhound.models import find_models, source_of
+from modelhound.models.parts import running
+from modelhound.records import ModelMeasured
+from modelhound.store import read_run
+
+NUM_KILLS = 5
+RACERS = "zoo:resnet-garments_a,zoo:resnet-glyphs,zoo:vit-rotation,zoo:mobilenet-shapes,zoo:resmlp-rotation"
+MODELS = ["zoo:resnet-glyphs", "zoo:vit-rotation"]
+
+
+def _race(folder: Path) -> None:
+    """A search with a race, in a process of its own; both its run and its cache lie in the folder."""
+    os.environ["MODELHOUND_CACHE"] = str(folder / "cache")
+    from modelhound.measuring import together
+
+    together._JUDGE_SECONDS = {"cpu": 0.0, "cuda": 0.0}  # small networks: else it would not pay to race
+    result = modelhound.search("fashion", RACERS, limit=400, top=1, run=folder / "run", scorers="ridge", workers=0)
+    unfinished = folder / "answer.part"
+    unfinished.write_text(json.dumps(result.to_json()))
+    unfinished.rename(folder / "answer.json")
+
+
+def _start(folder: Path) -> ForkServerProcess:
+    # a server that has torch loaded already, as in test_kill_and_resume
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["warm", "modelhound.verbs.search", "modelhound.measuring"])
+    process = context.Process(target=_race, args=(folder,))
+    process.start()
+    return process
+
+
+def _finish(folder: Path) -> dict[str, Any]:
+    process = _start(folder)
+    process.join(120)
+    assert process.exitcode == 0
+    document: dict[str, Any] = json.loads((folder / "answer.json").read_text())
+    return document
+
+
+def _comparable(document: dict[str, Any]) -> dict[str, Any]:
+    """Who was ranked and who was dropped, without what a clock measured."""
+    return {
+        part: [{name: value for name, value in row.items() if name != "seconds"} for row in document[part]]
+        for part in ("ranking", "dropped")
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], float]:
+    import time
+
+    _finish(tmp_path_factory.mktemp("warm-up"))
+    start = time.monotonic()
+    document = _finish(tmp_path_factory.mktemp("undisturbed"))
+    assert document["dropped"]
+    assert document["failures"] == []
+    return _comparable(document), time.monotonic() - start
+
+
+@pytest.mark.parametrize("attempt", range(NUM_KILLS))
+def test_a_race_killed_at_a_random_moment_ends_with_the_same_ranking(
+    attempt: int, undisturbed: tuple[dict[str, Any], float], tmp_path: Path
+) -> None:
+    expected, seconds = undisturbed
+    draw = random.Random(attempt)
+    for _ in range(2):
+        process = _start(tmp_path)
+        process.join(draw.uniform(0, seconds))
+        assert process.pid is not None
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
+    document = _finish(tmp_path)
+    found = _comparable(document)
+    assert document["failures"] == []
+    assert [row["model"] for row in found["ranking"]] == [row["model"] for row in expected["ranking"]]
+    assert {row["model"] for row in found["dropped"]} == {row["model"] for row in expected["dropped"]}
+    for row, other in zip(found["ranking"], expected["ranking"], strict=True):
+        assert row["score"] == pytest.approx(other["score"], abs=1e-9)
+
+
+def _starve(monkeypatch: pytest.MonkeyPatch, *, most_items: int, error: Exception, only: str = "") -> list[int]:
+    """Let running more items at once fail; the sizes of what ran are noted."""
+    ran: list[int] = []
+
+    @contextlib.contextmanager
+    def starved(network: Any, *arguments: Any) -> Iterator[Any]:
+        with running(network, *arguments) as run:
+
+            def run_few(inputs: Any, value: Any) -> Any:
+                if len(inputs) > most_items and only in type(network.module).__name__:
+                    raise error
+                ran.append(len(inputs))
+                return run(inputs, value)
+
+            yield run_few
+
+    monkeypatch.setattr(engine, "running", starved)
+    return ran
+
+
+def _scores(result: Any) -> dict[str, Any]:
+    return {row.model: pytest.approx(row.scores, abs=0.03) for row in result.ranking.models}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
+    ],
+)
+def test_out_of_memory_halves_the_batch_and_the_record_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    options: dict[str, Any] = {"limit": 90, "batch": 32, "scorers": "ridge,knn", "fresh": True}
+    plenty = modelhound.search("digits", MODELS, run=tmp_path / "plenty", **options)
+    ran = _starve(monkeypatch, most_items=10, error=error)
+    tight = modelhound.search("digits", MODELS, run=tmp_path / "tight", **options)
+    assert tight.failures == ()
+    assert {row.model: row.scores for row in tight.ranking.models} == _scores(plenty)
+    assert max(ran) == 8
+    assert dict(tight.notes) == dict.fromkeys(MODELS, "batches were cut into 4 because they did not fit into memory")
+    records = [record for record in read_run(tmp_path / "tight").records if isinstance(record, ModelMeasured)]
+    assert all("cut into 4" in note for record in records for note in record.notes)
+    assert len(records) == 2
+
+
+def _build(model: str) -> torch.nn.Module:
+    (ref,) = find_models([model])
+    return source_of(ref).build(ref.name, source_of(ref).read_weights(ref.name)).module
+
+
+def test_a_model_of_which_not_even_one_item_fits_fails_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    names = {model: type(_build(model)).__name__ for model in MODELS}
+    assert len(set(names.values())) == 2
+    _starve(monkeypatch, most_items=0, error=torch.OutOfMemoryError("CUDA out of memory"), only=names[MODELS[0]])
+    result = modelhound.search("digits", MODELS, limit=60, run=tmp_path / "run", scorers="ridge", fresh=True)
+    assert [row.model for row in result.ranking.models] == MODELS[1:]
+    (failure,) = result.failures
+    assert (failure.model, failure.phase) == (MODELS[0], "forward")
+    assert "out of memory" in failure.error
+
+
+PEEKING = """
+import torch
+from torch import nn
+
+class Peeking(nn.Module):
+    # looks at the pictures again at the end, in a way that no graph shows
+    def __init__(self):
+        super().__init__()
+        self.shrink = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(48, 48), nn.ReLU()) for _ in range(3))
+
+    def forward(self, images):
+        shade = images.detach().mean((1, 2, 3))[:, None]
+        value = self.shrink(images)
+        for block in self.blocks:
+            value = block(value)
+        return value + shade
+
+def make(pretrained=True):
+    torch.manual_seed(3)
+    return Peeking(), {"input_size": 16}
+"""
+
+
+def test_a_network_whose_parts_do_not_add_up_is_run_whole_and_noted(tmp_path: Path) -> None:
+    Path("peeking_network.py").write_text(PEEKING)
+    options: dict[str, Any] = {"limit": 80, "scorers": "ridge,knn", "fresh": True}
+    model = "py:peeking_network:make"
+    fast = modelhound.search("digits", [model, MODELS[1]], run=tmp_path / "fast", **options)
+    plain = modelhound.search("digits", model, run=tmp_path / "plain", plain=True, **{**options, "fresh": False})
+    ((noted, note),) = fast.notes
+    assert noted == model
+    assert note.startswith("it was run whole, since it cannot be cut: ")
+    assert "is no place to cut" in note
+    (mine,) = (row for row in fast.ranking.models if row.model == model)
+    assert mine.scores == plain.ranking.models[0].scores
+
+
+def _write_photos(folder: Path) -> Path:
+    generator = np.random.default_rng(0)
+    for label in range(2):
+        (folder / f"class{label}").mkdir(parents=True)
+        for index in range(60):
+            noise = generator.normal(60 + 130 * label, 12, size=(40, 48, 3))
+            photo = Image.fromarray(noise.clip(0, 255).astype(np.uint8))
+            photo.save(folder / f"class{label}" / f"{index:03}.jpg", quality=90)
+    return folder
+
+
+def _break_huffman_table(path: Path) -> None:
+    """Head and end stay as they are; a table in between says that there are more codes than can be."""
+    content = bytearray(path.read_bytes())
+    table = content.index(b"\xff\xc4")
+    content[table + 5 : table + 21] = b"\xff" * 16
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_picture_that_looks_whole_and_cannot_be_decoded_is_left_out(tmp_path: Path, plain: bool) -> None:
+    photos = _write_photos(tmp_path / "photos")
+    _break_huffman_table(photos / "class1" / "007.jpg")
+    options: dict[str, Any] = {"models": MODELS[0], "scorers": "ridge", "plain": plain, "workers": 0}
+    result = modelhound.search(str(photos), **options)  # the default run folder is named after what was asked
+    assert [each.item for each in result.skipped] == ["class1/007.jpg"]
+    assert result.num_items == 119
+    assert result.failures == ()
+    (photos / "class1" / "007.jpg").unlink()
+    without = modelhound.search(str(photos), **options)
+    assert result.ranking.models[0].scores == without.ranking.models[0].scores
