@@ -41,6 +41,7 @@ __all__ = [
     "list_runs",
     "open_run",
     "read_run",
+    "set_aside",
     "write_file",
     "write_folder",
 ]
@@ -151,6 +152,17 @@ def open_run(
         yield RunFolder(path)
     finally:
         lock.release()
+
+
+def set_aside(path: Path) -> None:
+    """Let the folder begin anew with another identity; what it holds stays beside, under another name."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(_lock(path).release)
+        with _explain_write_errors(path):
+            for name in (_RECORDS, _ASKED):
+                if (path / name).exists():
+                    number = sum(1 for _ in path.glob(f"{name}.before-*"))
+                    (path / name).rename(path / f"{name}.before-{number}")
 
 
 def read_run(path: Path) -> Run:

@@ -33,7 +33,11 @@ def test_the_answer_carries_what_the_contract_says(hound: Callable[..., tuple[in
     assert 0 <= answer["accuracy"] <= 1
     (rank,) = answer["phases"]
     assert sum(rank["seconds"].values()) == pytest.approx(rank["wall_seconds"], rel=0.02)
-    assert answer["verdict"]["bound"] in ("data-bound", "model-bound")
+    assert answer["verdict"]["bound"] in (
+        "data-bound",
+        "model-bound",
+        "cannot be told",
+    )  # a few steps on a busy machine
     assert answer["efficiency"] == {"zoo:mobilenet-shapes": {"1": 1.0}}
     assert (Path(answer["checkpoint"]) / "model.safetensors").is_file()
     assert json.loads(Path(answer["operators"][0]["trace"]).read_text())["traceEvents"]

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from modelhound.data.decode.decoders import Decoder, _as_tensor, _OnDevice, choose_decoder, find_decoders
-from modelhound.data.jpeg_heads import read_head
 from modelhound.data.images import decode_image
+from modelhound.data.jpeg_heads import read_head
 from modelhound.data.source import UnreadableItemError
 
 SIZES = [(1, 1), (3, 5), (16, 16), (17, 31), (33, 99), (100, 75), (101, 77)]

@@ -51,7 +51,7 @@ def test_every_batch_is_one_sample_of_each_phase() -> None:
     [
         ("resnet-glyphs", "cpu", 128),
         ("efficientnet_lite1", "cpu", 18),
-        ("efficientnet_lite1", "cuda:0", 256),
+        ("efficientnet_lite1", "cuda:0", 512),
     ],
 )
 def test_the_batch_follows_the_size_of_images_on_a_cpu(name: str, device: str, expected: int) -> None:

@@ -8,8 +8,8 @@ from PIL import Image
 
 from modelhound.data.decode import decoders
 from modelhound.data.decode.decoders import _trust, find_decoders
-from modelhound.data.jpeg_heads import JpegKind, read_head, turn_upright
 from modelhound.data.images import decode_image
+from modelhound.data.jpeg_heads import JpegKind, read_head, turn_upright
 
 
 def encode(size: tuple[int, int] = (40, 30), mode: str = "RGB", **options: object) -> bytes:

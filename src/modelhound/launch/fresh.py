@@ -6,7 +6,6 @@ Nothing here knows what the function does. The child is a new interpreter, so th
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from modelhound.launch.environment import child_environment
 
 __all__ = ["Outcome", "name_ending", "run_in_fresh_process"]
 
@@ -44,7 +45,7 @@ def run_in_fresh_process(
         try:
             done = subprocess.run(
                 command,
-                env={**os.environ, **(environment or {})},
+                env=child_environment(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -28,6 +28,7 @@ import msgspec
 
 from modelhound import errors
 from modelhound.errors import HoundError, RankError
+from modelhound.launch.environment import child_environment
 from modelhound.records import Progress, Watch, silent
 
 __all__ = ["OVER", "Cluster", "follow", "put_file", "run_agent", "run_on_ranks"]
@@ -182,7 +183,7 @@ def run_agent(
     with words.open("wb") as output:
         agent = subprocess.Popen(
             command,
-            env={**os.environ, **(environment or {})},
+            env=child_environment(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import IO, Any
 
+from modelhound.launch.environment import child_environment
 from modelhound.launch.fresh import Outcome, name_ending
 
 __all__ = ["Worker"]
@@ -78,7 +79,7 @@ class Worker:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  (a pipe could fill up while nobody reads it)
         self._child = subprocess.Popen(
             [sys.executable, "-m", "modelhound.launch.worker_child"],
-            env={**os.environ, **self.environment},
+            env=child_environment(self.environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from modelhound.settings import RecipeSettings
+from modelhound.training.layout import image_layout
 
 __all__ = ["Augmentation", "choose_augmentation"]
 
@@ -62,7 +63,7 @@ def _resample(images: torch.Tensor, draws: torch.Tensor, *, mirror: bool) -> tor
     places[:, 1, 1], places[:, 1, 2] = height, (2 * draws[:, 3] - 1) * (1 - height)
     grid = F.affine_grid(places, list(images.shape), align_corners=False).to(images.dtype)
     sampled = F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
-    return sampled.contiguous(memory_format=torch.channels_last)
+    return sampled.contiguous(memory_format=image_layout(sampled.device.type))
 
 
 def _disturb(images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:

@@ -24,6 +24,7 @@ from modelhound.data.loading import free_shared_memory
 from modelhound.errors import RequestError
 from modelhound.meter import count_cores
 from modelhound.training.accounting import Arrival, Laps
+from modelhound.training.layout import image_layout
 
 __all__ = ["Course", "Moved", "choose_workers", "move_batches"]
 
@@ -129,7 +130,7 @@ def move(batch: Batch, device: str) -> Moved:
     """One batch on its device, images in the order in memory that convolutions like best."""
     inputs = batch.inputs_on(device)
     if isinstance(inputs, torch.Tensor) and inputs.ndim == 4:
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
+        inputs = inputs.contiguous(memory_format=image_layout(device))
     return Moved(inputs, batch.targets.to(device, non_blocking=True))
 
 

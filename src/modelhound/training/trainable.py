@@ -16,6 +16,7 @@ from modelhound.errors import ModelError
 from modelhound.models import Network
 from modelhound.scores.outcomes import rank_labels
 from modelhound.settings import Task
+from modelhound.training.layout import image_layout
 
 __all__ = ["Trainable", "count_outputs", "evaluate_batch", "loss_of", "make_trainable"]
 
@@ -69,7 +70,7 @@ def make_trainable(network: Network, sample: Any, num_outputs: int, *, mode: str
     """
     frozen = mode != "full"
     body = network.module.to(device).eval()
-    body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    body.to(memory_format=image_layout(device))  # type: ignore[call-overload]
     for parameter in body.parameters():
         parameter.requires_grad_(not frozen and parameter.is_floating_point())
     with torch.set_grad_enabled(not frozen):

@@ -36,7 +36,7 @@ from modelhound.records import (
     to_plain,
 )
 from modelhound.settings import DEFAULT_MODELS, METRICS, PLAIN, SearchSettings, Task, decisive_scorer, scorers_for
-from modelhound.store import RunFolder, default_run_path, open_run
+from modelhound.store import RunFolder, default_run_path, open_run, set_aside
 
 __all__ = ["SearchResult", "explain_search", "run_search", "search"]
 
@@ -147,6 +147,10 @@ def run_search(
             if str(error) in told:  # it could not be remembered that this one is broken
                 raise
             told.add(str(error))
+            if (
+                settings.run is not None
+            ):  # another folder would be found for the other items, but this one was asked for
+                set_aside(settings.run)
             watch(Progress(task="starting again", done=0, total=1, detail=str(error)))
 
 

@@ -83,10 +83,13 @@ class FileReader:
         try:
             # not to wait for a named pipe that nobody writes to
             handle = os.open(self._path(position), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-            with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - of a handle
+            try:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
                     raise UnreadableItemError("it is not a regular file")
-                return file.readall()
+                with open(handle, "rb", buffering=0, closefd=False) as file:
+                    return file.readall()
+            finally:
+                os.close(handle)
         except OSError as error:
             raise UnreadableItemError(_why(error)) from error
 
