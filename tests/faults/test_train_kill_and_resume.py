@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-NUM_KILLS = 3
+NUM_KILLS = 2
 
 
 def _train(run: Path, answer: Path) -> None:

@@ -237,8 +237,12 @@ def _describe_timm(model: str, config: Mapping[str, Any]) -> ModelCard:
     import torch
 
     architecture, trained, options = _read_timm(model, config)
-    with torch.device("meta"):  # shapes without memory
-        module: Any = _create(model, architecture, trained, options)
+    module: Any
+    try:
+        with torch.device("meta"):  # shapes without memory
+            module = _create(model, architecture, trained, options)
+    except ModelError:  # RegNets compute with values while they are made, which older torch cannot do there
+        module = _create(model, architecture, trained, options)
     _, height, width = module.pretrained_cfg.get("input_size", (3, 224, 224))
     return ModelCard(
         model=model,

@@ -153,7 +153,10 @@ def _describe(name: str) -> ModelCard:
     import torch
 
     timm = import_timm()
-    with torch.device("meta"):  # shapes without memory
+    try:
+        with torch.device("meta"):  # shapes without memory
+            module = timm.create_model(name)
+    except NotImplementedError:  # RegNets compute with values while they are made, which older torch cannot do there
         module = timm.create_model(name)
     settings = module.pretrained_cfg
     _, height, width = settings.get("input_size", (3, 224, 224))
