@@ -9,6 +9,7 @@ INSTALLED := $(VENV)/.installed
 
 demo: install
 	$(BIN)/hound search fashion --models 'zoo:*' --limit 500
+	$(BIN)/hound report
 
 test: install lint
 	$(BIN)/python -m pytest --numprocesses auto
