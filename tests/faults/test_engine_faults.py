@@ -23,7 +23,7 @@ from modelhound.models.parts import running
 from modelhound.records import ModelMeasured
 from modelhound.store import read_run
 
-NUM_KILLS = 3
+NUM_KILLS = 2
 RACERS = "zoo:resnet-garments_a,zoo:resnet-glyphs,zoo:vit-rotation,zoo:mobilenet-shapes,zoo:resmlp-rotation"
 MODELS = ["zoo:resnet-glyphs", "zoo:vit-rotation"]
 

@@ -20,7 +20,7 @@ import pytest
 
 from modelhound.feature_store import FeatureStore, sharing
 
-NUM_KILLS = 15
+NUM_KILLS = 8
 NUM_ITEMS, WIDTH = 600, 300
 WIDE = 6_000  # most of the time of a write goes into rows, so that kills hit there
 ITEMS = [f"item {number}" for number in range(NUM_ITEMS)]

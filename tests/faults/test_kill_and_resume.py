@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-NUM_KILLS = 8
+NUM_KILLS = 5
 MODELS = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:mixer-garments_a,zoo:vit-rotation"
 
 
