@@ -393,3 +393,12 @@ def test_doctor_answers_with_a_verdict_for_everything(capsys: pytest.CaptureFixt
     assert {each["verdict"] for each in document["checks"]} <= {"good", "slow", "broken", "note"}
     assert document["machine"]["num_cores"] == len(os.sched_getaffinity(0))
     assert all(each["advice"] for each in document["checks"] if each["verdict"] in {"slow", "broken"})
+
+
+@pytest.mark.parametrize("option", ["--live", "--open"])
+def test_options_that_need_a_search_that_runs_are_refused_beside_explain(
+    capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    code, _, err = hound(capsys, "search", "digits", *SMALL, "--explain", option)
+    assert code == 2
+    assert f"cannot use {option} with --explain" in err

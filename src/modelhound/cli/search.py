@@ -19,7 +19,8 @@ from modelhound.cli.console import (
     print_json,
     say,
 )
-from modelhound.cli.offering import Open, offer_page
+from modelhound.cli.offering import Open, offer_page, show_page
+from modelhound.errors import RequestError
 from modelhound.settings import SearchSettings
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ def search(
     if Path(settings.data).is_dir() and settings.data in EMBEDDED:
         say(f"{settings.data} is the embedded data set; for the folder of that name, say ./{settings.data}")
     if settings.explain:
+        if live or show:
+            raise RequestError(
+                f"cannot use --{'live' if live else 'open'} with --explain: expected a search that runs, leave one of them out"
+            )
         return _explain(settings, json)
     with bars() as watch, _followed(live) as begun:
         result = run_search(settings, watch=watch, begun=begun)
@@ -56,6 +61,8 @@ def search(
     else:
         _show_search(result)
         offer_page(result.run, show=show)
+    if json and show:
+        show_page(result.run)
     return DONE if result.ranking.models else FAILED
 
 

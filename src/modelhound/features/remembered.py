@@ -7,7 +7,6 @@ preprocessing, precision, kind of device, and the libraries whose code runs it. 
 """
 
 import hashlib
-import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from modelhound.data import Dataset
 from modelhound.feature_store import FeatureStore
 from modelhound.features.supply import input_key
 from modelhound.features.workshop import Specimen
+from modelhound.meter import installed_version
 from modelhound.models import ModelRef
 from modelhound.settings import ModelSettings
 from modelhound.store import Memo
@@ -56,7 +56,7 @@ class Remembered:
     ) -> None:
         self._dataset, self._device = dataset, device
         self._store = FeatureStore()
-        made_on = " ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
+        made_on = " ".join(f"{name} {installed_version(name)}" for name in _LIBRARIES)
         random = f"random {seed}" if settings.weights == "random" else "trained"
         self._how = (
             f"{device.partition(':')[0]} {dtype} {settings.pooling} {settings.layers} {settings.tokens} {settings.arch} "
@@ -119,10 +119,3 @@ class Remembered:
     def _key(self, model: ModelRef, stamp: str) -> str:
         text = f"{model} {stamp} {self._dataset.modality} {self._how}"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _version(library: str) -> str:
-    try:
-        return importlib.metadata.version(library)
-    except importlib.metadata.PackageNotFoundError:
-        return "none"

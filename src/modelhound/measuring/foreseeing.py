@@ -6,6 +6,7 @@ Nothing here is a guess where a moment of measuring helps: weights are read and 
 architecture is run on one batch, some items are decoded and some noise is scored.
 """
 
+import msgspec
 import torch
 
 from modelhound.data import Dataset, InputForm, Tokenising
@@ -135,13 +136,8 @@ def _feature_set(dataset: Dataset, noise: torch.Tensor, num_items: int) -> Featu
 
 def _name_inputs(plan: PlanMade, session: Session) -> PlanMade:
     """The tops of the trees are named as a person would name them."""
-    import msgspec
-
     names = {f"data {key}": _describe(form) for key, form in forms_of(list(session.specimens.values())).items()}
-    trees = tuple(
-        msgspec.structs.replace(tree, label=names.get(tree.label, tree.label), children=tree.children)
-        for tree in plan.trees
-    )
+    trees = tuple(msgspec.structs.replace(tree, label=names.get(tree.label, tree.label)) for tree in plan.trees)
     return msgspec.structs.replace(plan, trees=trees)
 
 

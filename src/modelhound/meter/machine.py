@@ -17,7 +17,7 @@ import psutil
 from modelhound.errors import RequestError
 from modelhound.records import Machine
 
-__all__ = ["available_memory", "count_cores", "describe_machine", "resolve_device"]
+__all__ = ["available_memory", "count_cores", "describe_machine", "installed_version", "resolve_device"]
 
 _VERSIONED = ("modelhound", "torch", "torchvision", "timm", "transformers", "safetensors", "numpy", "pillow")
 
@@ -30,6 +30,14 @@ def count_cores() -> int:
 def available_memory() -> int:
     """Bytes of the host's memory that could be used now."""
     return int(psutil.virtual_memory().available)
+
+
+def installed_version(package: str) -> str:
+    """Of an installed package; "none" where it is not there."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
 
 
 def resolve_device(wanted: str) -> str:

@@ -7,7 +7,6 @@ from there on it is a folder in the layout of the hub. Code is among them only i
 """
 
 import fnmatch
-import importlib.metadata
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from huggingface_hub.errors import GatedRepoError
 
 from modelhound import __version__
 from modelhound.errors import ModelError
+from modelhound.meter import installed_version
 from modelhound.models.checkpoints import choose_weights, read_tensors, shard_names
 from modelhound.models.hub_client import HubClient, Snapshot
 from modelhound.models.layout import CARD_FILES, Layout, network_files
@@ -61,7 +61,7 @@ class HubSource:
     def describe(self, name: str) -> ModelCard:
         snapshot = self._look_up(name)
         if self._memo is None:
-            self._memo = Memo(f"hub-{_version('transformers')}-{_version('timm')}-{__version__}")
+            self._memo = Memo(f"hub-{installed_version('transformers')}-{installed_version('timm')}-{__version__}")
         # What the hub said of a model is worth more than what its files say, and must not be kept from the former.
         key = f"{name} {snapshot.commit} {'files' if snapshot.info is None else 'hub'}"
         try:
@@ -152,10 +152,3 @@ def _stated(info: Any) -> dict[str, Any]:
 
 def _join(value: Any) -> str | None:
     return ", ".join(str(each) for each in value[:3]) if isinstance(value, list) and value else str(value or "") or None
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "none"

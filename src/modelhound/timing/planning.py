@@ -6,7 +6,6 @@ Nothing here times a network. A size that was asked for and that a model does no
 that nobody asked for is left out.
 """
 
-import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 
 from modelhound import __version__
 from modelhound.errors import ModelError, RequestError
-from modelhound.meter import resolve_device
+from modelhound.meter import installed_version, resolve_device
 from modelhound.models import ModelRef, find_models
 from modelhound.models.published import is_published
 from modelhound.models.where import parse_where
@@ -65,7 +64,7 @@ def plan_sweep(
     """Look at every model without running it."""
     candidates, broken = _describe(_find(settings, watch), settings)
     points = list_points(tuple(candidates.values()), settings, precisions=devices) if candidates else []
-    memo = Memo(f"operators-{'-'.join(_version(name) for name in _PACKAGES)}-{__version__}")
+    memo = Memo(f"operators-{'-'.join(installed_version(name) for name in _PACKAGES)}-{__version__}")
     first_device = next(iter(devices))
     costs: dict[tuple[str, int], Cost] = {}
     for done, candidate in enumerate(candidates.values()):
@@ -157,10 +156,3 @@ def _is_fixed(candidate: Candidate, settings: LatencySettings) -> bool:
     """Whether a name stands for the same network as long as no package changes."""
     model = parse_reference(candidate.model)
     return model.source in _FIXED_SOURCES or (settings.weights == "random" and is_published(model))
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "none"
