@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-real install lint clean
+.PHONY: demo test test-real test-faults bench-scale install lint clean
 
 demo: install
 	$(BIN)/hound search fashion --models 'zoo:*' --limit 500
@@ -22,6 +22,18 @@ test-real: install .real
 .real:
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .real.part $(REAL)
 	mv .real.part .real
+
+# Kills, full disks, damage and hostile input in numbers; parts can be run alone: make test-faults FAULTS='--parts ray'.
+test-faults: install .fuzz
+	$(BIN)/python benchmarks/faults.py --out benchmarks/results/faults_202611.md $(FAULTS)
+
+# A fuzzer that is led by coverage; where there is none for this Python, the other fuzzing is all there is.
+.fuzz: | $(INSTALLED)
+	-$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .fuzz.part atheris==3.0.0 && mv .fuzz.part .fuzz
+
+# 50 000 models on 1 to 256 GPUs, simulated with measured costs.
+bench-scale: install
+	$(BIN)/python benchmarks/scale.py --out benchmarks/results/scale_202611.md
 
 # What benchmarks/engine.py compares with; without what it would want, since that is here.
 .rivals: | $(INSTALLED)
@@ -43,4 +55,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .real .real.part .rivals .rivals.part .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .real .real.part .rivals .rivals.part .fuzz .fuzz.part .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,165 +1,177 @@
 """What `hound profile` and `hound breakeven` find on this machine, how long they take, and what keeping accounts costs.
 
-    python benchmarks/profiling.py [--device cpu|cuda] [--quick] [--out FOLDER] [--json]
+    python benchmarks/profiling.py --runs FOLDER [--device cpu|cuda] [--only profile,overhead,breakeven] [--seconds N] [--quick]
+    python benchmarks/profiling.py --runs FOLDER --write FOLDER
 
-Photographs of 500 x 375 are made in a temporary folder, once as they are and once prepared. Four things are run:
-  profile    all models of the research on raw photographs, on prepared ones and on texts
-  breakeven  fine-tuning against searching; on a GPU with ResNet-50 and ViT-L/16, as published
-  overhead   the loop of `hound profile` against the same loop without a clock, in turns
-  sum        by how much the phases of any job miss its wall clock
-With --out, the analyses and their charts are written there.
+Measuring leaves run folders and summary.json below --runs; --write makes the analyses with their charts from them, here or on
+another machine. Photographs of 500 x 375 are made in a temporary folder.
+  profile    all models of the research with all parts and joints on raw photographs and on texts; whole ones on prepared items
+  overhead   the loop of `hound profile` against the same loop without a clock, in turns; what one phase costs that is empty
+  breakeven  fine-tuning against searching: on a GPU ResNet-50 and ViT-L/16 as published, on a CPU two networks of the zoo
+After --seconds, what is not finished is given up; what is finished stays.
 """
 
 import argparse
 import contextlib
 import json
+import re
+import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from decoding import NUM_PICTURES, QUALITY, SIZE, encode, make_photo, write
+from engine_pools import make_models
+from modelhound.analysis.bottlenecks import find_bottlenecks, repeat_ratio
+from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
+from modelhound.data import open_dataset
 from modelhound.meter import Meter, describe_machine, resolve_device, seconds_now
 from modelhound.models import find_models
 from modelhound.models.parts import running
+from modelhound.profiling.assembling import assemble, move
 from modelhound.profiling.benches import prepare_bench
 from modelhound.profiling.feeding import decoded_meals
-from modelhound.profiling.jobs import configurations_of, profile_configuration
+from modelhound.profiling.jobs import Stage, configurations_of, profile_configuration
 from modelhound.profiling.staging import open_stage
-from modelhound.records import to_plain
-from modelhound.report.analysis_text import profile_analysis, write_analysis
-from modelhound.report.breakeven_charts import breakeven_charts
-from modelhound.report.breakeven_text import breakeven_analysis
-from modelhound.report.profile_charts import profile_charts
+from modelhound.profiling.weight_files import read_some
+from modelhound.records import (
+    ConfigurationProfiled,
+    Failure,
+    FeaturesTimed,
+    Progress,
+    RunStarted,
+    SearchTimed,
+    TrainingTimed,
+    Watch,
+    to_plain,
+)
 from modelhound.settings import PROFILE_MODELS, BreakevenSettings, ProfileSettings
+from modelhound.store import Run, read_run
 from modelhound.verbs.breakeven import run_breakeven
 from modelhound.verbs.prepare import prepare
 from modelhound.verbs.profile import run_profile
 
+PARTS = ("profile", "overhead", "breakeven")
 NUM_ROUNDS = 7
+NUM_EMPTY = 2000
 ITEM_COUNTS = (100, 1000, 10000)
+PHOTOS, PREPARED, TEXTS = "photos", "prepared", "sms"
+PUBLISHED_MODELS = ("resnet50", "vit_large_patch16_224")
+POOL = (
+    *("resnet18", "resnet34", "resnet50", "efficientnet_b0", "mobilenetv3_large_100"),
+    *("vit_small_patch16_224", "vit_base_patch16_224", "convnext_tiny"),
+)
+ASSUMED = {"epochs": (20.0, 20.0), "items": (40000.0, 60000.0), "models": (100.0, 100.0), "model": (1.5, 1.5)}
+PRICE_PER_HOUR, WATTS = {"cpu": 0.10, "cuda": 4.0}, {"cpu": 30.0, "cuda": 700.0}
 
 
-def make_photos(folder: Path, num_items: int) -> str:
-    pictures = [encode(make_photo(SIZE, seed), quality=QUALITY) for seed in range(NUM_PICTURES)]
-    write(folder / "photos", pictures, num_items)
-    return str(folder / "photos")
+class EnoughError(BaseException):
+    """The time is over; no handler of a failed model may take it for one."""
 
 
-def run_profiles(photos: str, folder: Path, device: str, quick: bool, out: Path | None) -> dict[str, Any]:
-    prepared = str(folder / "prepared")
-    started = seconds_now()
-    prepare(photos, prepared, models=PROFILE_MODELS["image"])
-    prepared_after = seconds_now()
+class Clock:
+    """Tells on stderr what goes on, and ends it when the time is over."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._begin, self._limit, self._said = seconds_now(), seconds, -1.0
+
+    @property
+    def spent(self) -> float:
+        return seconds_now() - self._begin
+
+    def watch(self, progress: Progress) -> None:
+        if self._limit is not None and self.spent > self._limit:
+            raise EnoughError
+        if progress.task.endswith("%") and self.spent - self._said >= 1:
+            self._said = self.spent
+            print(
+                f"{self.spent:6.1f} s  {progress.task} {progress.done} {progress.detail}", file=sys.stderr, flush=True
+            )
+
+
+def measure(runs: Path, device: str, parts: Sequence[str], clock: Clock, *, quick: bool) -> dict[str, Any]:
+    """Run what was asked for in a temporary folder, so that no name in any record is a path of this machine."""
+    found: dict[str, Any] = {"device": device, "machine": to_plain(describe_machine())}
+    steps: dict[str, Callable[[], dict[str, Any]]] = {
+        "profile": lambda: run_profiles(runs, device, clock, quick=quick),
+        "overhead": lambda: measure_overhead(device, clock.watch),
+        "breakeven": lambda: run_comparison(runs, device, clock, quick=quick),
+    }
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        pictures = [encode(make_photo(SIZE, seed), quality=QUALITY) for seed in range(NUM_PICTURES)]
+        write(Path(PHOTOS), pictures, 400 if device == "cpu" else 4000)
+        try:
+            for part in parts:
+                started = clock.spent
+                found[part] = steps[part]()
+                found[part]["seconds"] = clock.spent - started
+                write_summary(runs, found)
+        except EnoughError:
+            print(f"{clock.spent:6.1f} s  the time is over", file=sys.stderr)
+            found["given_up"] = clock.spent
+            write_summary(runs, found)
+    return found
+
+
+def write_summary(runs: Path, found: dict[str, Any]) -> None:
+    runs.mkdir(parents=True, exist_ok=True)
+    (runs / "summary.json").write_text(json.dumps(found, indent=1))
+
+
+def run_profiles(runs: Path, device: str, clock: Clock, *, quick: bool) -> dict[str, Any]:
+    """Last layers and joint models do not care how their items were read: prepared ones are run with whole models only."""
+    usual: dict[str, Any] = {"device": (device,), "quick": quick, "items": tuple(map(str, ITEM_COUNTS))}
+    seconds = {}
+    started = clock.spent
+    for data in (PHOTOS, TEXTS, PREPARED):
+        if data == PREPARED:
+            prepare(PHOTOS, PREPARED, models=PROFILE_MODELS["image"], watch=clock.watch)
+            seconds["making prepared items"], started = clock.spent - started, clock.spent
+        less = {"parts": ("full",), "joint": ("none",)} if data == PREPARED else {}
+        run_profile(ProfileSettings(data, run=runs / f"profile_{data}", **usual, **less), watch=clock.watch)
+        seconds[data], started = clock.spent - started, clock.spent
+    return {"each": seconds}
+
+
+def measure_overhead(device: str, watch: Watch) -> dict[str, Any]:
+    """Medians of both loops and their ratio; the share that empty phases would have."""
+    cheap: dict[str, Any] = {"classes": ("2",), "scorers": ("ridge",), "repeats": 1}
     settings = ProfileSettings(
-        photos,
-        also=(prepared, "sms"),
-        device=(device,),
-        quick=quick,
-        items=tuple(map(str, ITEM_COUNTS)),
-        run=folder / "profile",
+        PHOTOS, parts=("full",), joint=("none",), batches=12, warmup=2, device=(device,), **cheap
     )
-    result = run_profile(settings)
-    seconds = seconds_now() - prepared_after
-    if out is not None:
-        charts = profile_charts(result.profiles, result.findings, item_counts=settings.item_counts())
-        text = profile_analysis(result.profiles, result.findings, charts, failures=result.failures, notes=result.notes)
-        write_analysis(_without_paths(text, folder), charts, out / "profile")
-    return {
-        "seconds": seconds,
-        "prepare_seconds": prepared_after - started,
-        "num_jobs": len(result.profiles),
-        "failures": [to_plain(each) for each in result.failures],
-        "largest_share_unaccounted": result.findings.unaccounted,
-        "jobs": [
-            {
-                "model": each.model,
-                "configuration": each.configuration,
-                "data": Path(each.data).name,
-                "items": each.num_items,
-                "batch": each.batch,
-                "phases": {phase.phase: round(phase.total, 5) for phase in each.phases},
-                "wall_seconds": round(each.wall_seconds, 5),
-                "cold": each.cold,
-                "cold_reads": each.cold_read_seconds,
-                "warm_reads": each.warm_read_seconds,
-                "usual_build": each.usual_build_seconds,
-            }
-            for each in result.profiles
-        ],
-        "bottlenecks": [each.sentence for each in result.findings.bottlenecks if each.configuration == "full"],
-        "moves": [each.sentence for each in result.findings.moves if each.configuration == "full"],
-        "savings": [each.sentence for each in result.findings.savings],
-    }
-
-
-def run_comparison(photos: str, folder: Path, device: str, quick: bool, out: Path | None) -> dict[str, Any]:
-    """As published where there is a GPU; with networks of the zoo where there is none."""
-    on_gpu = device.startswith("cuda")
-    settings = BreakevenSettings(
-        photos if on_gpu else "fashion",
-        models=("timm:resnet50", "timm:vit_large_patch16_224") if on_gpu else ("auto",),
-        weights="random" if on_gpu else "pretrained",
-        pool=("timm:resnet18", "timm:resnet34", "timm:resnet50", "timm:efficientnet_b0") if on_gpu else ("auto",),
-        sizes=("100", "1000") if quick else ("100", "1000", "4000"),
-        measured_epochs=3 if on_gpu or quick else None,
-        assume=("items=40000-60000", "epochs=20", "models=100"),
-        device=device,
-        run=folder / "breakeven",
-    )
-    started = seconds_now()
-    result = run_breakeven(settings)
-    seconds = seconds_now() - started
-    if out is not None:
-        charts = breakeven_charts(result.findings)
-        text = breakeven_analysis(
-            result.findings, charts, data=Path(settings.data).name, device=device, notes=result.notes
-        )
-        write_analysis(_without_paths(text, folder), charts, out / "breakeven")
-    return {
-        "seconds": seconds,
-        "failures": [to_plain(each) for each in result.failures],
-        "findings": to_plain(result.findings),
-    }
-
-
-def _without_paths(text: str, folder: Path) -> str:
-    """A temporary folder says nothing to a reader."""
-    return text.replace(f"{folder}/", "")
-
-
-def measure_overhead(photos: str, folder: Path, device: str) -> dict[str, Any]:
-    """The timed loop against the same loop with nothing around it, round after round; medians and their ratio."""
-    settings = ProfileSettings(photos, parts=("full",), joint=("none",), batches=12, warmup=2, device=(device,))
-    from modelhound.data import open_dataset
-
-    dataset = open_dataset(photos, limit=2048)
-    work = folder / "overhead"
-    work.mkdir()
-    rows = {}
+    dataset = open_dataset(PHOTOS, limit=12 * 64)
+    rows: dict[str, Any] = {}
     for name in ("timm:resnet18", "timm:mobilenetv3_large_100"):
         (model,) = find_models([name])
-        bench = prepare_bench(model, settings, work)
-        (full,), _ = configurations_of(bench, settings)
-        spent: dict[str, list[float]] = {"timed": [], "bare": []}
-        with open_stage(bench, dataset, settings, [full], stamp="", device=device, folder=work) as stage:
-            for _ in range(NUM_ROUNDS):
-                spent["bare"].append(_bare_loop(stage))
-                record = profile_configuration(full, stage)
-                spent["timed"].append(
-                    sum(map(record.seconds_of, ("wait for data", "data to device", "forward")))
-                    + record.wall_seconds
-                    - sum(each.total for each in record.phases)
-                )
-        rows[name] = {"ratio": _median(spent["timed"]) / _median(spent["bare"]), **spent}
+        with tempfile.TemporaryDirectory() as work:
+            bench = prepare_bench(model, settings, Path(work))
+            (full,), _ = configurations_of(bench, settings)
+            spent: dict[str, list[float]] = {"timed": [], "bare": []}
+            with open_stage(bench, dataset, settings, [full], stamp="", device=device, folder=Path(work)) as stage:
+                for done in range(NUM_ROUNDS):
+                    watch(Progress(task="overhead, %", done=100 * done // NUM_ROUNDS, total=100, detail=name))
+                    spent["bare"].append(_bare_loop(stage))
+                    record = profile_configuration(full, stage)
+                    spent["timed"].append(
+                        sum(map(record.seconds_of, ("wait for data", "data to device", "forward")))
+                        + record.wall_seconds
+                        - sum(each.total for each in record.phases)
+                    )
+            num_phases = 3 * stage.workload.num_batches + 1
+        rows[name] = {
+            "ratio": _median(spent["timed"]) / _median(spent["bare"]),
+            "share_of_empty_phases": num_phases * _empty_phase(device) / _median(spent["timed"]),
+            **spent,
+        }
     return rows
 
 
-def _bare_loop(stage: Any) -> float:
-    from modelhound.profiling.assembling import assemble, move
-    from modelhound.profiling.weight_files import read_some
-
+def _bare_loop(stage: Stage) -> float:
+    """What `profile_configuration` times, with one phase around all of it."""
     bench = stage.bench
     names = bench.layers.tensors(0, bench.num_parts)
     network = assemble(bench.source, read_some(bench.files[0], names), bench.settings, seed=0)
@@ -177,46 +189,145 @@ def _bare_loop(stage: Any) -> float:
     return meter.samples[0].total
 
 
-def _median(values: list[float]) -> float:
+def _empty_phase(device: str) -> float:
+    meter = Meter(device)
+    with meter.phase("all"):
+        for _ in range(NUM_EMPTY):
+            with meter.phase("empty"):
+                pass
+    return sum(each.total for each in meter.samples) / NUM_EMPTY
+
+
+def _median(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2]
+
+
+def run_comparison(runs: Path, device: str, clock: Clock, *, quick: bool) -> dict[str, Any]:
+    """In fp32 as published where there is a GPU, with weights in files; on a CPU with networks of the zoo."""
+    own: dict[str, Any] = {"data": "fashion"} if device == "cpu" else as_published()
+    own["sizes"] = ("100", "1000") if quick else ("100", "1000", "4000")
+    run_breakeven(BreakevenSettings(**own, device=device, run=runs / "breakeven"), watch=clock.watch)
+    return {}
+
+
+def as_published() -> dict[str, Any]:
+    """What the research timed, with more models to search over; its weights are random, but lie in files."""
+    pool = {"architectures": [*PUBLISHED_MODELS, *POOL], "models": len(PUBLISHED_MODELS) + len(POOL), "differ": 1.0}
+    references = make_models("models", pool)
+    return {
+        "data": PHOTOS,
+        "models": tuple(references[: len(PUBLISHED_MODELS)]),
+        "pool": tuple(references[len(PUBLISHED_MODELS) :]),
+        "counts": ("1", "2", "4", "8"),
+        "batch": 64,
+        "measured_epochs": 3,
+        "precision": "fp32",
+    }
+
+
+def write_analyses(runs: Path, out: Path) -> None:
+    """Markdown and charts from the run folders that are there."""
+    profiles = [read_run(each) for each in sorted(runs.glob("profile_*"))]
+    if profiles:
+        print(write_profile(profiles, out / "profile"))
+    if (runs / "breakeven").is_dir():
+        print(write_breakeven(read_run(runs / "breakeven"), out / "breakeven"))
+
+
+def write_profile(found: Sequence[Run], folder: Path) -> Path:
+    from modelhound.report.analysis_text import profile_analysis, write_analysis
+    from modelhound.report.profile_charts import profile_charts
+
+    order = {PHOTOS: 0, PREPARED: 1, TEXTS: 2}
+    records = sorted(_all(found, ConfigurationProfiled), key=lambda each: (order[each.data], *_place(each)))
+    findings = find_bottlenecks(records)
+    charts = profile_charts(records, findings, item_counts=ITEM_COUNTS)
+    text = profile_analysis(
+        records,
+        findings,
+        charts,
+        failures=list(_all(found, Failure)),
+        notes=tuple(dict.fromkeys(note for record in records for note in record.notes)),
+        machine=next(_all(found, RunStarted)).machine,
+    )
+    return write_analysis(text, charts, folder)
+
+
+def _place(record: ConfigurationProfiled) -> tuple[int, int, str]:
+    """In the order in which models are named and configurations asked for."""
+    models = [*PROFILE_MODELS["image"], *PROFILE_MODELS["text"]]
+    names = ["full", "last 50%", "last 25%", "last 3", "last 1", "joint 50%", "joint 3", "apart 2"]
+    return models.index(record.model), names.index(record.configuration), record.device
+
+
+def write_breakeven(found: Run, folder: Path) -> Path:
+    from modelhound.report.analysis_text import write_analysis
+    from modelhound.report.breakeven_charts import breakeven_charts
+    from modelhound.report.breakeven_text import breakeven_analysis
+
+    started = found.of(RunStarted)[0]
+    kind = started.device.partition(":")[0]
+    timed = Timed(
+        trainings=[_by_architecture(each) for each in found.of(TrainingTimed)],
+        features=[_by_architecture(each) for each in found.of(FeaturesTimed)],
+        searches=found.of(SearchTimed),
+    )
+    asked = Asked(epochs=10, assume=ASSUMED, price_per_hour=PRICE_PER_HOUR[kind], watts=WATTS[kind])
+    findings = find_breakeven(timed, asked)
+    charts = breakeven_charts(findings)
+    text = breakeven_analysis(
+        findings,
+        charts,
+        data=str(found.settings["data"]),
+        device=started.device,
+        failures=found.of(Failure),
+        machine=started.machine,
+    )
+    return write_analysis(text, charts, folder)
+
+
+def _by_architecture(record: Any) -> Any:
+    """file:models/00-resnet50 is a name of this script's own making."""
+    return msgspec.structs.replace(record, model=re.sub(r"^file:models/\d+-", "", record.model))
+
+
+def _all(found: Sequence[Run], kind: type[Any]) -> Iterator[Any]:
+    return (record for run in found for record in run.of(kind))
+
+
+def summarise(runs: Path, found: dict[str, Any]) -> None:
+    """What a person wants to see at once."""
+    records = list(_all([read_run(each) for each in sorted(runs.glob("profile_*"))], ConfigurationProfiled))
+    for part in PARTS:
+        if part in found:
+            print(f"{part}: {found[part]['seconds']:.0f} s {found[part].get('each', '')}")
+    if records:
+        findings = find_bottlenecks(records)
+        print(f"{len(records)} jobs, at most {findings.unaccounted:.2%} unaccounted for, twins {repeat_ratio(records)}")
+        print("\n".join(each.sentence for each in findings.bottlenecks if each.configuration == "full"))
+    for model, row in found.get("overhead", {}).items():
+        if isinstance(row, dict):
+            print(f"accounting, {model}: {row['ratio'] - 1:+.1%}, empty phases {row['share_of_empty_phases']:.3%}")
+    if (runs / "breakeven").is_dir():
+        print(read_run(runs / "breakeven").headline)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--write", type=Path)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--seconds", type=float)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", choices=["profile", "breakeven", "overhead"])
     asked = parser.parse_args()
-    device = resolve_device(asked.device)
-    found: dict[str, Any] = {"device": device, "machine": to_plain(describe_machine())}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        photos = make_photos(folder, 4000 if device != "cpu" else 400)
-        runs = {
-            "profile": lambda: run_profiles(photos, folder, device, asked.quick, asked.out),
-            "overhead": lambda: measure_overhead(photos, folder, device),
-            "breakeven": lambda: run_comparison(photos, folder, device, asked.quick, asked.out),
-        }
-        for what, run in runs.items():
-            if asked.only in (None, what):
-                with contextlib.redirect_stdout(None):
-                    found[what] = run()
-    if asked.json:
-        print(json.dumps(found, indent=1))
+    runs = asked.runs.resolve()
+    if asked.write is not None:
+        write_analyses(runs, asked.write.resolve())
         return
-    if "profile" in found:
-        own = found["profile"]
-        print(
-            f"profile: {own['num_jobs']} jobs in {own['seconds']:.0f} s, unaccounted {own['largest_share_unaccounted']:.2%}"
-        )
-        print("\n".join(own["bottlenecks"] + own["moves"] + own["savings"]))
-    for model, row in found.get("overhead", {}).items():
-        print(f"overhead of accounting, {model}: {row['ratio'] - 1:+.1%}")
-    if "breakeven" in found:
-        print(f"breakeven: {found['breakeven']['seconds']:.0f} s")
-        print("\n".join(each["sentence"] for each in found["breakeven"]["findings"]["counts"]))
+    parts = [part for part in PARTS if part in asked.only.split(",")]
+    found = measure(runs, resolve_device(asked.device), parts, Clock(asked.seconds), quick=asked.quick)
+    summarise(runs, found)
 
 
 if __name__ == "__main__":

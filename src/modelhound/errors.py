@@ -8,6 +8,7 @@
     │   └── RunBusyError        another process is writing the same run folder
     ├── ModelError              one model cannot be used; the search records it and goes on with the others
     ├── RankError               a rank of a training run died; the others were stopped
+    ├── CrewError               no worker of a cluster is left, or none answers
     └── StoreError              a result cannot be written or read back
 
 Messages follow one shape: cannot <do> <given>: expected <rule>, <advice>.
@@ -15,6 +16,7 @@ Messages follow one shape: cannot <do> <given>: expected <rule>, <advice>.
 
 __all__ = [
     "BrokenItemError",
+    "CrewError",
     "DataError",
     "HoundError",
     "ModelError",
@@ -23,6 +25,7 @@ __all__ = [
     "RunBusyError",
     "StoreError",
     "UnknownModelError",
+    "first_line",
 ]
 
 
@@ -58,5 +61,14 @@ class RankError(HoundError):
     """A rank died: killed, crashed, or it lost the others."""
 
 
+class CrewError(HoundError):
+    """No worker of a cluster is left, or none answers."""
+
+
 class StoreError(HoundError):
     """A result cannot be written or read back."""
+
+
+def first_line(error: BaseException) -> str:
+    """Why somebody else's code failed, in one line that fits into a sentence; its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -15,6 +15,7 @@ Nothing here knows what a record means. It owns every file name:
 import contextlib
 import errno
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ import filelock
 import msgspec
 
 from modelhound.errors import RequestError, RunBusyError, StoreError
+from modelhound.meter.clock import seconds_now
 from modelhound.records import AnyRecord, Failure, Record
 
 __all__ = [
@@ -49,6 +51,11 @@ __all__ = [
 DEFAULT_ROOT = Path("runs")
 
 _ASKED, _RECORDS, _ANSWER, _LOCK = "asked.json", "records.jsonl", "answer.json", "lock"
+
+_FLUSH_SECONDS = 1.0
+
+# A damaged byte may also be no UTF-8, and a stranger's file nested deeper than the parser goes.
+_NOT_WHAT_WE_WROTE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 OneRecord = TypeVar("OneRecord", bound=Record)
 
@@ -106,21 +113,40 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._writing, self._flushing = threading.Lock(), threading.Lock()
+        self._flushed_at = -math.inf
 
     def append(self, record: Record) -> None:
-        """Add one record; once this returns, the record survives whatever comes next."""
+        """Add one record; once this returns, it survives whatever happens to the process. From several threads if need be.
+
+        It goes to the disk, where a power cut does not matter either, at least once a second while records come.
+        """
         body = msgspec.json.encode(record)
         line = msgspec.json.encode(_Line(crc=_checksum(body), record=msgspec.Raw(body))) + b"\n"
         target = self.path / _RECORDS
-        with _explain_write_errors(target), target.open("ab", buffering=0) as file:
+        with self._writing, _explain_write_errors(target), target.open("ab", buffering=0) as file:
             start = file.seek(0, os.SEEK_END)
             try:
                 if file.write(line) != len(line):
                     raise OSError("only part of the line was written")
-                os.fsync(file.fileno())
             except OSError:
                 file.truncate(start)  # half a line must not swallow the next one
                 raise
+        # A disk that is busy with other files may take long over it: whoever else has a record does not wait for that.
+        if self._flushing.acquire(blocking=False):
+            try:
+                if seconds_now() - self._flushed_at >= _FLUSH_SECONDS:
+                    self.flush()
+                    self._flushed_at = seconds_now()
+            finally:
+                self._flushing.release()
+
+    def flush(self) -> None:
+        """Bring all records to the disk."""
+        target = self.path / _RECORDS
+        with _explain_write_errors(target):
+            if target.exists():
+                _flush_to_disk(target)
 
     def read(self, kind: type[OneRecord]) -> list[OneRecord]:
         """All intact records of one kind, oldest first."""
@@ -128,6 +154,7 @@ class RunFolder:
 
     def write_answer(self, answer: msgspec.Struct, *, headline: str) -> None:
         """What follows from the records; the headline says it in a few words."""
+        self.flush()
         document = _Answer(headline=headline, answer=msgspec.Raw(msgspec.json.encode(answer)))
         _write_whole(self.path / _ANSWER, msgspec.json.format(msgspec.json.encode(document), indent=2))
 
@@ -255,7 +282,7 @@ class Memo:
             return {}
         facts: dict[str, Any] = {}
         for line in lines:
-            with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+            with contextlib.suppress(*_NOT_WHAT_WE_WROTE):
                 facts.update(_decode_fact(line))
         return facts
 
@@ -290,6 +317,12 @@ def _lock(path: Path) -> filelock.BaseFileLock:
                 f"cannot use run folder {str(path)!r}: expected a new, empty or run folder, it holds other files, "
                 "choose another --run"
             )
+        for name in (_LOCK, _ASKED, _RECORDS, _ANSWER):
+            if (path / name).is_symlink():  # a folder from a stranger must not make us write elsewhere
+                raise RequestError(
+                    f"cannot use run folder {str(path)!r}: expected files of its own in it, but {name} is a link to somewhere "
+                    "else; choose another --run"
+                )
         lock = filelock.FileLock(path / _LOCK)
         lock.acquire(timeout=0)
     except filelock.Timeout:
@@ -344,14 +377,14 @@ def _read_asked(path: Path) -> _Asked | None:
         return msgspec.json.decode((path / _ASKED).read_bytes(), type=_Asked)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (OSError, *_NOT_WHAT_WE_WROTE) as error:
         raise StoreError(
             f"cannot read {str(path / _ASKED)!r}: {error}; delete the folder or choose another --run"
         ) from None
 
 
 def _read_answer(path: Path) -> _Answer | None:
-    with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+    with contextlib.suppress(OSError, *_NOT_WHAT_WE_WROTE):
         return msgspec.json.decode((path / _ANSWER).read_bytes(), type=_Answer)
     return None
 
@@ -366,7 +399,7 @@ def _read_records(path: Path) -> Iterator[AnyRecord]:
             f"cannot read {str(path)!r}: {error.strerror or error}; delete the folder or choose another --run"
         ) from error
     for text in lines:
-        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+        with contextlib.suppress(*_NOT_WHAT_WE_WROTE):
             line = msgspec.json.decode(text, type=_Line)
             if line.crc == _checksum(bytes(line.record)):
                 yield msgspec.json.decode(line.record, type=AnyRecord)

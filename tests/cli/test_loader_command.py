@@ -10,6 +10,7 @@ import pytest
 
 import modelhound
 from modelhound import cli
+from modelhound.records import ModelMeasured
 from modelhound.store import read_run
 
 MODELS = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs"]
@@ -152,3 +153,49 @@ def test_a_run_that_is_too_short_says_so_and_pairs_that_cannot_differ_are_named(
 def test_an_option_that_does_not_exist_is_named() -> None:
     with pytest.raises(modelhound.RequestError, match="batches"):
         modelhound.loader("digits", batches=3)
+
+
+def recommend(photos: str) -> None:
+    from modelhound.data import open_dataset
+    from modelhound.data.recommended import data_kind, machine_kind, remember_loader
+    from modelhound.settings import LoaderSettings
+
+    kind, machine = data_kind(open_dataset(photos)), machine_kind("cpu")
+    remember_loader(
+        LoaderSettings(batch=24, workers=1, compute_batch=12, data="photos", data_kind=kind, machine=machine)
+    )
+
+
+def test_a_search_uses_what_is_remembered_and_says_so(capsys: pytest.CaptureFixture[str], photos: str) -> None:
+    recommend(photos)
+    asked = ["search", photos, "--models", "zoo:resnet-glyphs", "--scorers", "ridge"]
+    documents = {
+        name: json.loads(hound(capsys, *asked, "--run", name, "--json", *more)[1])
+        for name, more in (("plain", ["--plain"]), ("engine", []), ("without", ["--plain", "--loader", "none"]))
+    }
+    assert documents["without"]["loader"] is None
+    assert {key: documents["plain"]["loader"][key] for key in ("batch", "workers", "origin")} == {
+        "batch": 24,
+        "workers": 1,
+        "origin": "remembered",
+    }
+    assert (documents["engine"]["loader"]["batch"], documents["engine"]["loader"]["workers"]) == (12, None)
+    scores = {document["ranking"][0]["score"] for document in documents.values()}
+    assert max(scores) - min(scores) < 1e-6
+    (measured,) = read_run(Path("plain")).of(ModelMeasured)
+    forward = next(samples for samples in measured.phases if samples.phase == "forward")
+    assert len(forward.seconds) == 2  # 48 items, 24 at a time
+    out = hound(capsys, *asked, "--run", "again", "--fresh")[1]
+    assert "Loaded with batches of 12: as `hound loader` found here for photos." in out
+
+
+def test_texts_are_loaded_too(tmp_path: Path) -> None:
+    from tiny_encoders import write_encoder
+
+    encoder = write_encoder(tmp_path / "bert")
+    result = modelhound.loader("sms", f"file:{encoder}", limit=64, batch=(8, 32), workers=(0, 1))
+    (kind,) = result.answer.kinds
+    assert (kind.kind, len(kind.regret), result.failures) == ("raw", 4, ())
+    assert kind.recommended is not None
+    assert kind.models[0].bound in ("tokenising", "compute", "copy", "start-up")
+    assert "decod" not in " ".join(each.text + each.evidence for each in kind.advice).lower()

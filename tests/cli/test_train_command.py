@@ -125,7 +125,7 @@ def test_without_slurm_a_job_is_refused(
         (("--ranks", "two"), "--ranks 'two'"),
         (("--epochs", "0"), "--epochs 0"),
         (("--rate", "-1"), "--rate -1"),
-        (("--warmup", "2"), "--warmup 2"),
+        (("--mode", "cached", "--trace", "3"), "--trace 3 with --mode cached"),
         (("--nodes", "2"), "without --slurm"),
         (("--mode", "cached", "--augment", "flip"), "--augment flip with --mode cached"),
         (("--mode", "head", "--batchnorm", "sync"), "--batchnorm sync"),

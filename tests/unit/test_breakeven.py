@@ -157,13 +157,14 @@ def test_extrapolations_follow_the_measured_line_and_every_assumption_is_in_word
     assert found.searching[-1].seconds == pytest.approx((200, 400))
     assert "an epoch takes" in found.training[0].assumption
     assert "1 ms an item" in found.training[0].assumption
-    assert find().training == ()
+    assert "takes as long as a search over 40 models" in found.extrapolated  # twice the epochs; items weigh on both
+    assert (find().training, find().extrapolated) == ((), "")
 
 
 def test_what_the_numbers_rest_on_is_said() -> None:
     text = " ".join(find().assumptions)
     assert "Only 3 of 10 epochs were run" in text
-    assert "3.0 to 3.0 times as fast" in text
+    assert "searched 3.0 times as fast" in text
     assert "2.5 full runs" in text
 
 
@@ -176,6 +177,7 @@ def test_money_and_energy_are_the_same_curves_in_other_units() -> None:
         "breakeven_models_seconds_zoo-a",
         "breakeven_models_money_zoo-a",
         "breakeven_models_energy_zoo-a",
+        "breakeven_search",
     }
     rows = [
         [row["value"] for row in charts[f"breakeven_models_{unit}_zoo-a"].data if row["kind"] == "break-even"]
@@ -184,6 +186,22 @@ def test_money_and_energy_are_the_same_curves_in_other_units() -> None:
     assert rows[1] == pytest.approx([value / 1000 for value in rows[0]])  # type: ignore[operator]
     assert rows[2] == pytest.approx([value / 10 for value in rows[0]])  # type: ignore[operator]
     assert all(spec(chart)["config"] for chart in charts.values())
+
+
+def test_the_chart_of_searches_shows_what_was_measured_and_the_lines_through_it() -> None:
+    (chart,) = (each for each in breakeven_charts(find()) if each.name == "breakeven_search")
+    dots = [(row["what"], row["models"], row["seconds"]) for row in chart.data if row["kind"] == "measured"]
+    assert ("search, one after the other", 4, pytest.approx(1.2)) in dots
+    assert ("search, all together", 2, pytest.approx(0.2)) in dots
+    assert len(dots) == 6
+    ends = [row["seconds"] for row in chart.data if row["kind"] == "line"]
+    assert ends == pytest.approx([0.0, 1.2, 0.0, 0.4], abs=1e-9)
+
+
+def test_prices_are_said_with_what_the_numbers_rest_on() -> None:
+    text = " ".join(find(price_per_hour=2.5, watts=300).assumptions)
+    assert "An hour costs 2.5" in text
+    assert "draws 300 W" in text
 
 
 def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -196,7 +214,7 @@ def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None
     import re
 
     pictures = re.findall(r"\]\(([^)]+\.png)\)", page.read_text())
-    assert len(pictures) == 2
+    assert len(pictures) == 3
     assert all((page.parent / picture).stat().st_size > 1000 for picture in pictures)
 
 

@@ -70,7 +70,7 @@ def test_images_beside_class_folders_and_folders_without_images_are_listed_as_sk
     assert [item.item for item in data.skipped] == ["stray.jpg", "notes/"]
 
 
-def test_links_are_followed_but_never_in_circles(tmp_path: Path) -> None:
+def test_links_are_followed_where_allowed_but_never_in_circles(tmp_path: Path) -> None:
     root = make_folder(tmp_path / "photos", "a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")
     make_folder(tmp_path / "elsewhere", "1.jpg", "2.jpg")
     (root / "c").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
@@ -78,7 +78,7 @@ def test_links_are_followed_but_never_in_circles(tmp_path: Path) -> None:
     (root / "b" / "self").symlink_to(root / "b", target_is_directory=True)
     (root / "b" / "knot").symlink_to(root / "b" / "knot")
     (root / "b" / "3.jpg").symlink_to(tmp_path / "elsewhere" / "1.jpg")
-    data = open_dataset(str(root))
+    data = open_dataset(str(root), follow_links=True)
     assert data.item_names == ("a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg", "b/3.jpg", "c/1.jpg", "c/2.jpg")
 
 

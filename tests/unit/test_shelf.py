@@ -32,6 +32,8 @@ def make_blueprint(dtype: torch.dtype = torch.float32) -> Blueprint:
         parameters=frozenset(name for name, _ in module.named_parameters()),
         layout=torch.channels_last,
         unsaved={},
+        used=("weight", "bias"),
+        part_bytes=(),
     )
 
 

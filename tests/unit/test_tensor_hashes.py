@@ -78,7 +78,7 @@ def test_a_foreign_file_gives_none(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_type_that_is_not_known_gives_none(tmp_path: Path) -> None:
-    header = json.dumps({"a": {"dtype": "F8_E5M2", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    header = json.dumps({"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 1]}}).encode()
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
     assert hash_files([tmp_path / "a.safetensors"]) == {}
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from modelhound.analysis.bounds import judge_blocks, workers_needed
@@ -57,11 +58,33 @@ def test_small_gains_are_not_worth_a_name() -> None:
     verdict = judge_blocks(blocks({"live": 0.103, "host batches": 0.1, "device batches": 0.0995}))
     assert verdict.bound == "model-bound"
     assert verdict.speedup == pytest.approx(0.103 / 0.0995)
+    assert "for free only 1.04x faster [" in verdict.sentence
+
+
+def test_what_is_no_faster_is_not_called_faster() -> None:
+    verdict = judge_blocks(blocks({"live": 0.097, "host batches": 0.1, "device batches": 0.1}))
+    assert verdict.sentence == "model-bound: with everything but the model for free no faster [0.97, 0.97]"
+
+
+def test_steps_that_vary_too_much_tell_nothing() -> None:
+    """Live steps took half as long in some rounds and twice as long in others."""
+    ratios = (0.5, 2.0, 1.0, 0.6, 1.8)
+    measured = blocks({"live": 0.1, "host batches": 0.1}, noise=0)
+    wild = tuple(
+        msgspec.structs.replace(each, seconds=(0.1 * ratios[each.round],)) if each.condition == "live" else each
+        for each in measured.blocks
+    )
+    verdict = judge_blocks(msgspec.structs.replace(measured, blocks=wild))
+    assert verdict.bound == "cannot be told"
+    assert verdict.sentence == (
+        "cannot be told: steps vary too much, with loading for free between 0.50x and 2.00x as fast"
+    )
 
 
 def test_more_workers_than_cores_are_not_advised() -> None:
     verdict = judge_blocks(blocks({"live": 1.0, "host batches": 0.1}, num_cores=8))
     assert verdict.workers_needed == 40
+    assert verdict.sentence.endswith("; 8 workers instead of 4 would give 2.00x")  # as many as there are cores
     assert "hound prepare" in verdict.advice
     assert "--workers 40" not in verdict.advice
 

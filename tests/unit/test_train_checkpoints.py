@@ -1,6 +1,10 @@
 """What training keeps: read back as models, refused where it belongs to another, and never lost to a full disk."""
 
 import errno
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,22 +86,36 @@ def test_a_damaged_checkpoint_is_refused_with_advice(dataset: Dataset, tmp_path:
         fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept")
 
 
+@contextmanager
+def no_file_larger_than(num_bytes: int) -> Iterator[None]:
+    """As on a disk that is full in the middle of a file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(("room", "file"), [(1500, "model.safetensors"), (6000, "state.pt")])
 def test_the_last_good_checkpoint_stays_when_the_disk_is_full(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    room: int, file: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = Keeper.save
     whole = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "whole")
+    assert (tmp_path / "whole" / "epoch-00002" / file).stat().st_size > room
 
     def save_until_full(self: Keeper, trainable: Any, optimiser: Any, progressed: Any) -> Path:
-        if len(progressed.epochs) == 2:
-            monkeypatch.setattr(torch, "save", _no_space_left)
-        return save(self, trainable, optimiser, progressed)
+        if len(progressed.epochs) == 1:
+            return save(self, trainable, optimiser, progressed)
+        with no_file_larger_than(room):
+            return save(self, trainable, optimiser, progressed)
 
     with monkeypatch.context() as patched:
         patched.setattr(Keeper, "save", save_until_full)
-        with pytest.raises(StoreError, match="free some space"):
+        with pytest.raises(StoreError, match="File too large; free some space"):
             fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
-    monkeypatch.undo()
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["epoch-00001"]
     resumed = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
     assert resumed.losses == whole.losses

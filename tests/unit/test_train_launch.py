@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def die(argument: Any) -> None:
     from torch import distributed
 
     if distributed.get_rank() == 1:
+        traceback.print_stack()
         print("the last words of rank one", flush=True)  # noqa: T201
         os.kill(os.getpid(), signal.SIGKILL)
     distributed.barrier()  # waits for somebody who is gone
@@ -40,24 +42,22 @@ def refuse(argument: Any) -> None:
     distributed.barrier()
 
 
-def call(name: str, folder: Path, argument: Any = None) -> list[Any]:
+def call(name: str, folder: Path, *, num_ranks: int = 2) -> list[Any]:
     return run_on_ranks(
-        f"test_train_launch:{name}", argument, num_ranks=2, folder=folder, environment={"OMP_NUM_THREADS": "1"}
+        f"test_train_launch:{name}", None, num_ranks=num_ranks, folder=folder, environment={"OMP_NUM_THREADS": "1"}
     )
 
 
-def test_ranks_talk_to_each_other_and_their_values_come_back(tmp_path: Path) -> None:
-    assert call("add_up", tmp_path / "ranks", 10) == [{"rank": rank, "total": 21, "threads": "1"} for rank in range(2)]
-
-
 def test_a_killed_rank_ends_the_run_with_its_name_and_last_words(tmp_path: Path) -> None:
-    with pytest.raises(RankError, match=r"rank 1 of 2 ended by SIGKILL.*: the last words of rank one$"):
+    with pytest.raises(RankError, match=r"rank 1 of 2 ended by SIGKILL.*, rank-1.log: the last words of rank one$"):
         call("die", tmp_path / "ranks")
+    log = (tmp_path / "ranks" / "rank-1.log").read_text()
+    assert "test_train_launch.py" in log  # where it was: in the log, and not in the message
 
 
 def test_an_error_of_ours_stays_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^cannot use 'these': expected others$"):
-        call("refuse", tmp_path / "ranks")
+        call("refuse", tmp_path / "ranks", num_ranks=1)
 
 
 def test_ranks_are_spread_over_whole_nodes() -> None:
@@ -93,7 +93,7 @@ def test_ranks_on_two_nodes_find_each_other(tmp_path: Path) -> None:
     finally:
         (tmp_path / OVER).touch()
         helper.join(60)
-    assert [value["total"] for value in values] == [11, 11]
+    assert values == [{"rank": rank, "total": 11, "threads": "1"} for rank in range(2)]
     assert not helper.is_alive()
 
 

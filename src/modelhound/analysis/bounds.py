@@ -26,6 +26,9 @@ _CONFIDENCE = 0.95
 _WORTH_NAMING = 1.05
 """A gain below this is not worth a name: a run that only that bounds is bound by the model."""
 
+_VISIBLE = 1.005
+"""A gain below this reads as 1.00x or less."""
+
 _TOO_WIDE = 1.25
 """Where nothing is worth a name but an interval reaches beyond this, too little is known."""
 
@@ -93,18 +96,19 @@ def judge_blocks(measured: BlocksMeasured, *, seed: int = 0) -> Verdict:
         sentence = f"{bound}: {words} {_times(speedup)} faster {interval_text(interval)}"
         if bound == "data-bound":
             needed = workers_needed(step, named.step_seconds, measured.num_workers)
-            sentence += _more_workers(step, named.step_seconds, measured.num_workers, needed)
+            sentence += _more_workers(step, named.step_seconds, measured, needed)
     elif max(gain.interval[1] for gain in gains) > _TOO_WIDE:
         bound, speedup, interval = "cannot be told", likely.speedup, likely.interval
-        words = _FREE[likely.condition][1]
-        sentence = f"cannot be told: steps vary too much, {words} {_times(speedup)} {interval_text(interval)}"
+        low, high = interval
+        words = f"{_FREE[likely.condition][1]} between {_times(low)} and {_times(high)} as fast"
+        sentence = f"cannot be told: steps vary too much, {words}"
     else:
         bound = "model-bound"
         fastest = min(gains, key=lambda gain: gain.step_seconds)
         total = _gain(fastest.condition, live, times[fastest.condition], draws)
         speedup, interval = total.speedup, total.interval
-        gain = f"{_times(speedup)} faster {interval_text(interval)}"
-        sentence = f"model-bound: with everything but the model for free only {gain}"
+        gain = f"only {_times(speedup)} faster" if speedup >= _VISIBLE else "no faster"
+        sentence = f"model-bound: with everything but the model for free {gain} {interval_text(interval)}"
     return Verdict(
         model=measured.model,
         num_ranks=measured.num_ranks,
@@ -193,12 +197,15 @@ def _dose(
     )
 
 
-def _more_workers(live: float, cached: float, num_workers: int, needed: int) -> str:
-    if num_workers == 0:
-        reached = live / max(cached, (live - cached) / needed)
-        return f"; {_workers(needed)} instead of none would give {_times(reached)}"
-    reached = live / max(cached, live * num_workers / needed)
-    return f"; {_workers(needed)} instead of {num_workers} would give {_times(reached)}"
+def _more_workers(live: float, cached: float, measured: BlocksMeasured, needed: int) -> str:
+    """What so many workers would bring, or as many as there are cores for."""
+    before = measured.num_workers
+    more = min(needed, max(1, measured.num_cores // measured.num_ranks))
+    if more <= before:
+        return ""
+    loading = (live - cached) / more if before == 0 else live * before / more
+    reached = live / max(cached, loading)
+    return f"; {_workers(more)} instead of {before or 'none'} would give {_times(reached)}"
 
 
 def _workers(count: int) -> str:

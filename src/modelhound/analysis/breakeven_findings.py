@@ -5,6 +5,7 @@ Out: BreakevenFindings: the table of ratios, how searches grow, break-even count
 Nothing here imports torch, opens a file or reads a clock.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -63,13 +64,14 @@ def find_breakeven(timed: Timed, asked: Asked) -> BreakevenFindings:
     """Everything that follows from the times."""
     ways = tuple(_grow(timed.searches, way, asked.seed) for way in ("plain", "engine") if _points(timed.searches, way))
     counts = _count_all(timed, asked)
-    training, searching = _extrapolate(timed, asked)
+    training, searching, extrapolated = _extrapolate(timed, asked)
     return BreakevenFindings(
         rows=tuple(_compare(timed, asked)),
         ways=ways,
         counts=tuple(counts),
         training=training,
         searching=searching,
+        extrapolated=extrapolated,
         assumptions=tuple(_assumptions(timed, asked)),
         confidence=CONFIDENCE,
         price_per_hour=asked.price_per_hour,
@@ -210,12 +212,15 @@ def _law(what: str, points: Sequence[tuple[int, float]]) -> _Law:
     return _Law(start, slope, f"{words}, a line through {shown} items")
 
 
-def _extrapolate(timed: Timed, asked: Asked) -> tuple[tuple[ExtrapolationStep, ...], tuple[ExtrapolationStep, ...]]:
-    """Of the first model on the most items: training it, and searching over one like it."""
+Steps = tuple[ExtrapolationStep, ...]
+
+
+def _extrapolate(timed: Timed, asked: Asked) -> tuple[Steps, Steps, str]:
+    """Of the first model on the most items: training it, searching over one like it, and what follows."""
     pairs = [(each, _training_of(timed, each.model, each.num_items)) for each in timed.features]
     known = [(features, training) for features, training in pairs if training is not None]
     if not asked.assume or not known:
-        return (), ()
+        return (), (), ""
     model = known[0][0].model
     own = [(features, training) for features, training in known if features.model == model]
     features, training = max(own, key=lambda pair: pair[0].num_items)
@@ -237,7 +242,24 @@ def _extrapolate(timed: Timed, asked: Asked) -> tuple[tuple[ExtrapolationStep, .
             factor = Factor(name=name, assumption=_WORDS[name].format(_range(low, high), model), low=low, high=high)
             of_training.append(factor)
             of_search.append(factor)
-    return extrapolate(trained, of_training), extrapolate(searched, of_search)
+    conclusion = _conclude(_one_model(trained, of_training), _one_model(searched, of_search))
+    return extrapolate(trained, of_training), extrapolate(searched, of_search), conclusion
+
+
+def _one_model(seconds: float, factors: Sequence[Factor]) -> tuple[float, float]:
+    """Everything but how many models there are."""
+    steps = extrapolate(seconds, [factor for factor in factors if factor.name != "models"])
+    return steps[-1].seconds if steps else (seconds, seconds)
+
+
+def _conclude(training: tuple[float, float], searching: tuple[float, float]) -> str:
+    """Both low ends belong together, and both high ends: they rest on the same items."""
+    counts = sorted(math.floor(one / other) for one, other in zip(training, searching, strict=True))
+    models = _range(*counts) if counts[1] < 10_000 else f"{counts[0]:,} to {counts[1]:,}"
+    return (
+        f"With all of this assumed, training one model once takes as long as a search over {models} models, one after the "
+        "other."
+    )
 
 
 _WORDS = {
@@ -271,14 +293,19 @@ def _assumptions(timed: Timed, asked: Asked) -> list[str]:
         )
     if _speedups(timed.searches):
         low, high = min(_speedups(timed.searches)), max(_speedups(timed.searches))
+        times = f"{low:.1f}" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f} to {high:.1f}"
         lines.append(
-            f"All models together are searched {low:.1f} to {high:.1f} times as fast as one after the other: measured on the "
-            "pool, and assumed of any other models."
+            f"All models together are searched {times} times as fast as one after the other: measured on the pool, and "
+            "assumed of any other models."
         )
     if any(len(each.wall_seconds) == 1 for each in timed.features) or any(
         len(each.epoch_seconds) == 1 for each in timed.trainings
     ):
         lines.append(f"A time of which there is one sample only has a relative error of {ASSUMED_ERROR:.0%}.")
+    if asked.price_per_hour is not None:
+        lines.append(f"An hour costs {number_text(asked.price_per_hour)}, whatever the machine does in it.")
+    if asked.watts is not None:
+        lines.append(f"The machine draws {number_text(asked.watts)} W all the time, training or searching.")
     lines.append(
         f"Intervals are {CONFIDENCE:.0%}, from drawing epochs and searches again; they know nothing of other machines."
     )

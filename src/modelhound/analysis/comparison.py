@@ -76,6 +76,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     limit: float
     confidence: float
     runs: tuple[ComparedRun, ...]
+    notes: tuple[str, ...] = ()
+    """What else differs between the runs and may be behind it, in sentences."""
 
     @property
     def slower(self) -> bool:

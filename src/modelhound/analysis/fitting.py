@@ -10,6 +10,9 @@ every coefficient positive; the slope of log(sum) in such an unknown is the term
 steps (Levenberg, "A method for the solution of certain non-linear problems in least squares", 1944; Marquardt 1963) are tame
 even where terms differ by many powers of ten. A term that is not needed shrinks until its share is nothing.
 
+What the first term stands for may go on beside the others instead of before them; then the larger of the two is what one
+waits for. With a `sharpness` s the sum is (first^s + others^s)^(1/s): 1 adds, and the higher it is the more the larger rules.
+
 All arrays may have leading axes: thousands of resampled fits are one call.
 """
 
@@ -18,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["T_FREEDOM", "Floats", "TermFit", "fit_terms", "straight_line", "t_weights"]
+__all__ = ["T_FREEDOM", "Floats", "TermFit", "fit_terms", "join_terms", "straight_line", "t_weights"]
 
 Floats = NDArray[np.float64]
 
@@ -38,22 +41,37 @@ class TermFit(NamedTuple):
     residuals: Floats
 
 
-def fit_terms(terms: Floats, log_values: Floats, weights: Floats, *, start: Floats | None = None) -> TermFit:
+def fit_terms(
+    terms: Floats, log_values: Floats, weights: Floats, *, start: Floats | None = None, sharpness: float = 1.0
+) -> TermFit:
     """Minimise the weighted squares of log_values [..., n] - log(terms [..., n, p] @ coefficients [..., p]).
 
     Without a `start` the best of several is taken: all terms alike, and each term alone.
     """
     highest = _largest_coefficients(terms, log_values)
     if start is not None:
-        return _descend(terms, log_values, weights, np.broadcast_to(start, highest.shape), highest)
+        return _descend(terms, log_values, weights, np.broadcast_to(start, highest.shape), highest, sharpness)
     num_terms = terms.shape[-1]
     shares = np.full((num_terms + 1, num_terms), 0.03)
     shares[np.arange(num_terms), np.arange(num_terms)] = 0.9
     shares[num_terms] = 0.5
     starts = highest + np.log(shares).reshape(num_terms + 1, *[1] * (highest.ndim - 1), num_terms)
-    fits = _descend(terms, log_values, weights, starts, highest)
+    fits = _descend(terms, log_values, weights, starts, highest, sharpness)
     best = _loss(fits.residuals, weights).argmin(axis=0)[None, ..., None]
     return TermFit(*(np.take_along_axis(part, best, axis=0)[0] for part in fits))
+
+
+def join_terms(parts: Floats, sharpness: float = 1.0) -> tuple[Floats, Floats]:
+    """The logarithm of the sum of the parts [..., n, p], and each part's share of it: how the first moves with the second."""
+    if sharpness == 1.0:
+        total = parts.sum(axis=-1) + _TINY
+        return np.log(total), parts / total[..., None]
+    first, others = parts[..., 0] + _TINY, parts[..., 1:].sum(axis=-1) + _TINY
+    larger = np.maximum(first, others)
+    both = (first / larger) ** sharpness + (others / larger) ** sharpness
+    share = (first / larger) ** sharpness / both
+    rest = parts[..., 1:] / others[..., None] * (1 - share)[..., None]
+    return np.log(larger) + np.log(both) / sharpness, np.concatenate([share[..., None], rest], axis=-1)
 
 
 def straight_line(x: Floats, y: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -79,9 +97,11 @@ def _largest_coefficients(terms: Floats, log_values: Floats) -> Floats:
     return np.where(np.isfinite(highest), highest, 0.0)  # a term that is zero everywhere may have any coefficient
 
 
-def _descend(terms: Floats, log_values: Floats, weights: Floats, start: Floats, highest: Floats) -> TermFit:
+def _descend(
+    terms: Floats, log_values: Floats, weights: Floats, start: Floats, highest: Floats, sharpness: float
+) -> TermFit:
     log_coefficients = start
-    parts, residuals = _evaluate(terms, log_values, log_coefficients)
+    parts, residuals = _evaluate(terms, log_values, log_coefficients, sharpness)
     loss = _loss(residuals, weights)
     damping = np.full(loss.shape, 1e-2)
     identity = np.eye(terms.shape[-1])
@@ -94,7 +114,7 @@ def _descend(terms: Floats, log_values: Floats, weights: Floats, start: Floats, 
         step = np.linalg.solve(damped, slope)[..., 0]
         tried = log_coefficients + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
         tried = np.clip(tried, highest - _DEEPEST, highest + _LONGEST_STEP)
-        tried_parts, tried_residuals = _evaluate(terms, log_values, tried)
+        tried_parts, tried_residuals = _evaluate(terms, log_values, tried, sharpness)
         tried_loss = _loss(tried_residuals, weights)
         better = tried_loss < loss
         done = (np.abs(loss - tried_loss) <= _CLOSE * loss) | (loss < _EXACT * weights.sum(axis=-1)) | (damping > 1e8)
@@ -108,11 +128,10 @@ def _descend(terms: Floats, log_values: Floats, weights: Floats, start: Floats, 
     return TermFit(log_coefficients, residuals)
 
 
-def _evaluate(terms: Floats, log_values: Floats, log_coefficients: Floats) -> tuple[Floats, Floats]:
+def _evaluate(terms: Floats, log_values: Floats, log_coefficients: Floats, sharpness: float) -> tuple[Floats, Floats]:
     """Each term's share of the sum, and the residuals."""
-    parts = terms * np.exp(log_coefficients)[..., None, :]
-    total = parts.sum(axis=-1) + _TINY
-    return parts / total[..., None], log_values - np.log(total)
+    log_total, shares = join_terms(terms * np.exp(log_coefficients)[..., None, :], sharpness)
+    return shares, log_values - log_total
 
 
 def _loss(residuals: Floats, weights: Floats) -> Floats:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
 __all__ = ["MAP_METHOD", "MOST_ITEMS", "hardest_items", "main_directions", "map_items"]
 
@@ -63,10 +64,18 @@ def main_directions(features: Floats) -> Floats:
     finite = np.nan_to_num(features.reshape(len(features), -1), nan=0.0, posinf=0.0, neginf=0.0)
     centred = finite - finite.mean(axis=0)
     if centred.shape[0] < centred.shape[1]:  # by far the cheaper way for few items
-        squares, left = np.linalg.eigh(np.asarray(centred, dtype=np.float64) @ centred.T)
+        last = len(centred) - 1
+        squares, left = eigh(
+            np.asarray(centred, dtype=np.float64) @ centred.T,
+            subset_by_index=(max(0, last - _NUM_DIRECTIONS + 1), last),
+        )
         strength, left = np.sqrt(np.maximum(squares[::-1], 0)), left[:, ::-1]
     else:
-        left, strength, _ = np.linalg.svd(centred, full_matrices=False)
+        doubled = np.asarray(centred, dtype=np.float64)
+        last = centred.shape[1] - 1
+        squares, right = eigh(doubled.T @ doubled, subset_by_index=(max(0, last - _NUM_DIRECTIONS + 1), last))
+        strength, right = np.sqrt(np.maximum(squares[::-1], 0)), right[:, ::-1]
+        left = doubled @ right / np.maximum(strength, 1e-30)
     count = max(1, min(_NUM_DIRECTIONS, int((strength > 1e-6 * max(float(strength[0]), 1e-30)).sum())))
     directions = left[:, :count] * strength[:count]
     # a direction has no sign of its own: fix it, so that the same features give the same map everywhere

@@ -178,13 +178,21 @@ def _best_ceilings(
     """The most a device was seen to do; a network may reach more than what was measured for the purpose."""
     best: dict[tuple[str, str], Ceilings] = {}
     for each in measured:
-        reached = [
-            record.flops / median_of(record.seconds)
+        seen = Ceilings(
+            flops_per_second=each.flops_per_second,
+            bytes_per_second=each.bytes_per_second,
+            kinds=each.kind_flops_per_second,
+        )
+        passed = [
+            record.flops / median_of(record.seconds) / seen.mix(record.flops_by_kind)
             for record in records
             if (record.point.device, record.point.precision) == (each.device, each.precision)
         ]
+        factor = max([1.0, *passed])
         best[each.device, each.precision] = Ceilings(
-            flops_per_second=max([each.flops_per_second, *reached]), bytes_per_second=each.bytes_per_second
+            flops_per_second=factor * seen.flops_per_second,
+            bytes_per_second=seen.bytes_per_second,
+            kinds={kind: factor * rate for kind, rate in seen.kinds.items()},
         )
     return best
 
@@ -192,6 +200,8 @@ def _best_ceilings(
 def _summarise(record: LatencyMeasured, ceilings: Ceilings | None) -> PointSummary:
     median = median_of(record.seconds)
     host = median_of(record.host_seconds) if record.host_seconds else None
+    if ceilings is not None:  # what this network could reach: not all operators have the same ceiling
+        ceilings = msgspec.structs.replace(ceilings, flops_per_second=ceilings.mix(record.flops_by_kind))
     percentiles = {f"p{round(100 * share)}": percentile_of(record.seconds, share) for share in _PERCENTILES}
     return PointSummary(
         point=record.point,

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from modelhound.records import LoadMeasured, StepMeasured
 
-__all__ = ["Composed", "LoadLaw", "StepLaw", "compose", "fit_load", "fit_steps"]
+__all__ = ["Composed", "LoadLaw", "StepLaw", "compose", "fit_load", "fit_steps", "suit_computing"]
 
+_AS_FAST = 0.01  # of a step: a batch size within so much of the fastest is as fast
 _MOST_SIMULATED = 2048  # batches; beyond, a run goes on as it went before
 
 Floats = NDArray[np.float64]
@@ -40,9 +41,10 @@ class StepLaw:
         if first <= batch <= last:
             return float(np.interp(batch, self.batches, self.seconds))
         if batch < first:
-            slope = self._slope(0, 1)
+            slope = self._slope(0, min(1, len(self.batches) - 1))
             return max(self.seconds[0] - slope * (first - batch), self.seconds[0] * batch / first)
-        return self.seconds[-1] + self._slope(-2, -1) * (batch - last)
+        # from the first, not from the one before: a slope between neighbours is mostly their noise
+        return self.seconds[-1] + self._slope(0, -1) * (batch - last)
 
     def _slope(self, left: int, right: int) -> float:
         """Never less than nothing, never more than all of the time growing with the batch."""
@@ -111,8 +113,9 @@ class Composed:
 
 
 def fit_steps(measured: Sequence[StepMeasured]) -> StepLaw:
-    """compute(b) of one model; the last measurement of a batch size counts."""
-    by_batch = {each.batch: each for each in measured}
+    """compute(b) of one model; of several measurements of a batch size the fastest counts, which nothing disturbed."""
+    slowest_first = sorted(measured, key=lambda each: float(np.median(each.forward_seconds)), reverse=True)
+    by_batch = {each.batch: each for each in slowest_first}
     batches = sorted(by_batch)
     copies = [float(np.median(by_batch[batch].copy_seconds)) for batch in batches]
     forwards = [float(np.median(by_batch[batch].forward_seconds)) for batch in batches]
@@ -122,6 +125,16 @@ def fit_steps(measured: Sequence[StepMeasured]) -> StepLaw:
         copy_share=copies[-1] / max(copies[-1] + forwards[-1], 1e-12),
         num_busy_cores=by_batch[batches[-1]].num_busy_cores,
     )
+
+
+def suit_computing(steps: Sequence[StepLaw]) -> int:
+    """The smallest batch size with which all models together compute an item as fast as with any that was measured."""
+    batches = sorted(
+        {batch for step in steps for batch in step.batches if batch <= min(each.batches[-1] for each in steps)}
+    )
+    seconds = np.array([[step.of(batch) / batch for batch in batches] for step in steps])
+    slower = (seconds / seconds.min(axis=1, keepdims=True)).mean(axis=0)
+    return batches[int(np.argmax(slower <= slower.min() + _AS_FAST))]
 
 
 def fit_load(measured: Sequence[LoadMeasured]) -> LoadLaw:

@@ -7,6 +7,8 @@ Nothing here counts a FLOP or knows what a model is.
     sum       seconds = fixed + FLOPs / rate + bytes / bandwidth
     kernels   seconds = kernels x launch + FLOPs / rate + bytes / bandwidth      where the number of kernels is known
     roofline  seconds = kernels x launch + a x compute + b x memory              what operators would take at either ceiling
+    overlap   seconds = kernels x launch or a x compute + b x memory             whichever is larger: a GPU works while the
+                                                                                 host hands over what comes next
     power     seconds = unit x FLOPs^f x bytes^b                                 f and b are held near a half
 
 None has a negative part, and all are fitted in relative error. The one is taken whose predictions for each anchor from all
@@ -22,7 +24,7 @@ import msgspec
 import numpy as np
 from scipy import stats
 
-from modelhound.analysis.fitting import Floats, fit_terms
+from modelhound.analysis.fitting import Floats, fit_terms, join_terms
 from modelhound.errors import RequestError
 
 __all__ = [
@@ -35,7 +37,7 @@ __all__ = [
     "predict_seconds",
 ]
 
-Kind = Literal["sum", "kernels", "roofline", "power"]
+Kind = Literal["sum", "kernels", "roofline", "overlap", "power"]
 
 LEAST_ANCHORS = 5
 PRIOR_SCATTER = 0.2
@@ -44,7 +46,9 @@ EXPONENT_SCATTER = 0.25  # of the exponents of the power form, around a half
 
 Costs = tuple[float, float, int | None, float | None, float | None]
 
+_AT_CEILINGS = ("roofline", "overlap")
 _NO_TIME = 1e-12  # a model without an operator of a kind
+_SHARPNESS = {"overlap": 4.0}  # between the two a call is now held up by the one, now by the other: 2^(1/4) is 1.2
 _LOOSE = 3.0  # an undetermined coefficient may be wrong by e^3
 
 
@@ -119,11 +123,11 @@ def predict_seconds(
     confidence: float = 0.9,
 ) -> PredictedTime:
     """The time of one model, and between what it lies."""
-    if predictor.kind == "roofline" and (compute_seconds is None or memory_seconds is None):
+    if predictor.kind in _AT_CEILINGS and (compute_seconds is None or memory_seconds is None):
         raise RequestError(
             "cannot predict without compute_seconds and memory_seconds: expected them, for the anchors had them"
         )
-    if predictor.kind in ("kernels", "roofline") and num_kernels is None:
+    if predictor.kind in ("kernels", *_AT_CEILINGS) and num_kernels is None:
         raise RequestError("cannot predict without num_kernels: expected it, for the anchors had it, count the kernels")
     if not 0 < confidence < 1:
         raise RequestError(
@@ -206,7 +210,7 @@ def _fit(anchors: Sequence[Anchor]) -> Predictor:
     if all(anchor.num_kernels is not None for anchor in anchors):
         kinds = ("sum", "kernels", "power")
         if all(anchor.compute_seconds is not None and anchor.memory_seconds is not None for anchor in anchors):
-            kinds = ("sum", "kernels", "roofline", "power")
+            kinds = ("sum", "kernels", "roofline", "overlap", "power")
     log_seconds = np.log([anchor.seconds for anchor in anchors])
     models = list(dict.fromkeys(anchor.model for anchor in anchors))
     others = np.array([[float(anchor.model != model) for anchor in anchors] for model in models])
@@ -232,7 +236,7 @@ def _fit(anchors: Sequence[Anchor]) -> Predictor:
 def _terms(kind: Kind, costs: "Sequence[Costs]") -> Floats:
     """What is multiplied by the coefficients, [n, 3]; of the power form the logarithms, which are added."""
     flops, moved, kernels = (np.array([cost[at] or 1.0 for cost in costs], dtype=np.float64) for at in range(3))
-    if kind == "roofline":
+    if kind in _AT_CEILINGS:
         computing, moving = (np.array([cost[at] or _NO_TIME for cost in costs], dtype=np.float64) for at in (3, 4))
         return np.stack([kernels, computing, moving], axis=1)
     ones = np.ones(len(costs))
@@ -256,8 +260,9 @@ def _solve(kind: Kind, terms: Floats, log_seconds: Floats, weights: Floats) -> F
     """Coefficients [..., 3] for weights [..., n]; logarithms of them, but for the exponents of the power form."""
     if kind != "power":
         shape = weights.shape
-        fit = fit_terms(np.broadcast_to(terms, (*shape, 3)), np.broadcast_to(log_seconds, shape), weights)
-        return fit.log_coefficients
+        everywhere = np.broadcast_to(terms, (*shape, terms.shape[-1]))
+        values = np.broadcast_to(log_seconds, shape)
+        return fit_terms(everywhere, values, weights, sharpness=_SHARPNESS.get(kind, 1.0)).log_coefficients
     prior = _prior_weights(kind, 3)
     centre = np.array([0.0, 0.5, 0.5])
     curvature = np.einsum("...n,ni,nj->...ij", weights, terms, terms) + np.diag(prior)
@@ -276,6 +281,4 @@ def _evaluate(kind: Kind, terms: Floats, coefficients: Floats) -> tuple[Floats, 
     """Logarithms of the times [n], and how they move with each coefficient [n, 3]."""
     if kind == "power":
         return terms @ coefficients, terms
-    parts = terms * np.exp(coefficients)
-    total = parts.sum(axis=1)
-    return np.log(total), parts / total[:, None]
+    return join_terms(terms * np.exp(coefficients), _SHARPNESS.get(kind, 1.0))

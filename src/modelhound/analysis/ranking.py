@@ -8,6 +8,7 @@ All models answered the same items, so the items are resampled once and every mo
 of their difference from the best of their group holds zero. Nothing here knows what a model is.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,10 @@ __all__ = ["rank_agreement", "rank_models", "resample_means"]
 
 _NUM_RESAMPLES = 2000
 _RESAMPLE_CHUNK_ITEMS = 8_000_000  # weights held at once: 64 MB
+_MANY_ITEMS = 2000
+_CHANCES = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(12)])
+_POISSON = np.searchsorted(_CHANCES, (np.arange(2**16) + 0.5) / 2**16).astype(np.float64)
+"""What a random 16-bit number stands for: a Poisson variable with mean 1."""
 
 Floats = NDArray[np.float64]
 
@@ -107,14 +112,27 @@ def resample_means(item_scores: Floats, *, seed: int) -> Floats:
     generator = np.random.default_rng(seed)
     means = np.empty((num_models, _NUM_RESAMPLES))
     step = max(1, _RESAMPLE_CHUNK_ITEMS // num_items)
+    draw = _draw_independently if num_items >= _MANY_ITEMS else _draw_together
     for start in range(0, _NUM_RESAMPLES, step):
-        count = min(step, _NUM_RESAMPLES - start)
-        # counting drawn places gives multinomial weights ten times as fast as asking for them
-        drawn = generator.integers(0, num_items, size=(count, num_items), dtype=np.int32)
-        drawn += np.arange(count, dtype=np.int32)[:, None] * num_items
-        weights = np.bincount(drawn.ravel(), minlength=count * num_items).reshape(count, num_items)
-        means[:, start : start + count] = item_scores @ (weights.T / num_items)
+        weights = draw(generator, min(step, _NUM_RESAMPLES - start), num_items)
+        means[:, start : start + len(weights)] = (item_scores @ weights.T) / weights.sum(axis=1)
     return means
+
+
+def _draw_together(generator: np.random.Generator, count: int, num_items: int) -> Floats:
+    """How often each item is drawn in each of `count` resamples that are as long as the list of items."""
+    # counting drawn places gives multinomial weights ten times as fast as asking for them
+    drawn = generator.integers(0, num_items, size=(count, num_items), dtype=np.int32)
+    drawn += np.arange(count, dtype=np.int32)[:, None] * num_items
+    return np.bincount(drawn.ravel(), minlength=count * num_items).reshape(count, num_items).astype(np.float64)
+
+
+def _draw_independently(generator: np.random.Generator, count: int, num_items: int) -> Floats:
+    """The same for many items, of which each is drawn by itself: as often as a Poisson variable with mean 1 says.
+
+    Only the lengths of the resamples differ then, and a mean is over its own.
+    """
+    return _POISSON[generator.integers(0, len(_POISSON), size=(count, num_items), dtype=np.uint16)]
 
 
 def _shared_ranks(resampled: Floats, confidence: float) -> list[int]:

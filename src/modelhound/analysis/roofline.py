@@ -11,7 +11,7 @@ is far from both ceilings stays unexplained, because small kernels that leave mo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -33,6 +33,16 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
 
     flops_per_second: float
     bytes_per_second: float
+    kinds: dict[str, float] = msgspec.field(default_factory=dict)
+    """FLOP/s of kinds of operators, where they were measured apart; all others have `flops_per_second`."""
+
+    def rate_of(self, kind: str) -> float:
+        return self.kinds.get(kind, self.flops_per_second)
+
+    def mix(self, flops_by_kind: Mapping[str, float]) -> float:
+        """The FLOP/s of these together, each kind at its own ceiling."""
+        seconds = sum(flops / self.rate_of(kind) for kind, flops in flops_by_kind.items())
+        return sum(flops_by_kind.values()) / seconds if seconds else self.flops_per_second
 
 
 class Regime(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,16 +83,16 @@ def find_regime(
 
 
 def least_seconds(
-    operators: Sequence[tuple[float, float, float, int]], ceilings: Ceilings, *, batch: int = 1, width: float = 1.0
+    operators: Sequence[tuple[str, float, float, float, int]], ceilings: Ceilings, *, batch: int = 1, width: float = 1.0
 ) -> tuple[float, float]:
     """What operators would take at the ceilings, one after the other: those bound by computing, and those bound by memory.
 
-    An operator is its FLOPs and bytes for each item, its bytes of weights, and how many there are of it; `width` is what a
-    number takes, in units of the width that bytes were counted with.
+    An operator is its kind, its FLOPs and bytes for each item, its bytes of weights, and how many there are of it; `width` is
+    what a number takes, in units of the width that bytes were counted with.
     """
     computing = moving = 0.0
-    for flops, item_bytes, weight_bytes, number in operators:
-        compute = batch * flops / ceilings.flops_per_second
+    for kind, flops, item_bytes, weight_bytes, number in operators:
+        compute = batch * flops / ceilings.rate_of(kind)
         memory = (batch * item_bytes + weight_bytes) * width / ceilings.bytes_per_second
         computing, moving = (
             (computing + number * compute, moving) if compute >= memory else (computing, moving + number * memory)

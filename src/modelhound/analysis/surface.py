@@ -49,6 +49,10 @@ class Doubt:
     of_model_and_pair: float
     of_model_along: float
     """What one model alone shows along either axis: some suffer from workers beside them, others do not notice."""
+    of_step: float
+    """What one model shows at one batch size with any number of workers: its step was measured on a bad day."""
+    of_load: float
+    """What all models show at one batch size or number of workers and no neighbour does: so was loading."""
     along_batch: float = 1.5
     along_workers: float = 1.8
 
@@ -58,9 +62,11 @@ COMPOSED = Doubt(
     of_batch=0.07,
     of_workers=0.10,
     of_both=0.05,
-    of_pair=0.015,
-    of_model_and_pair=0.03,
+    of_pair=0.02,
+    of_model_and_pair=0.045,
     of_model_along=0.12,
+    of_step=0.05,
+    of_load=0.03,
     along_workers=1.5,
 )
 """Where loading and computing were measured apart and put together."""
@@ -73,6 +79,8 @@ UNKNOWN = Doubt(
     of_pair=0.003,
     of_model_and_pair=0.003,
     of_model_along=0.003,
+    of_step=0.0,
+    of_load=0.0,
     along_batch=2.5,
     along_workers=2.5,
 )
@@ -184,6 +192,7 @@ def _covariance(cells: Sequence[tuple[int, int]], pairs: Sequence[Pair], doubt: 
     batch = np.log2([pairs[column][0] for column in columns])
     workers = np.log2([max(pairs[column][1], _NO_WORKERS) for column in columns])
     near_batch, near_workers = _near(batch, doubt.along_batch), _near(workers, doubt.along_workers)
+    same_batch, same_workers = batch[:, None] == batch, workers[:, None] == workers
     same_model, same_pair = rows[:, None] == rows, columns[:, None] == columns
     near = near_batch * near_workers
     return np.asarray(
@@ -193,7 +202,9 @@ def _covariance(cells: Sequence[tuple[int, int]], pairs: Sequence[Pair], doubt: 
         + doubt.of_both**2 * near
         + doubt.of_pair**2 * same_pair
         + doubt.of_model_and_pair**2 * (same_model & same_pair)
-        + doubt.of_model_along**2 * same_model * (near_batch + near_workers) / 2,
+        + doubt.of_model_along**2 * same_model * (near_batch + near_workers) / 2
+        + doubt.of_step**2 * (same_model & same_batch)
+        + doubt.of_load**2 * (same_batch * 1.0 + same_workers),
         dtype=np.float64,
     )
 

@@ -1,22 +1,33 @@
-"""Numbers as a person reads them, for the sentences of this room.
+"""Numbers, names and moments as a person reads them: in sentences, on pages and in a terminal.
 
-In:  a number, an interval, a size on an axis
+In:  a number with a meaning, an interval, a size on an axis
 Out: a few words
-Nothing here knows what is claimed with them.
+Nothing here knows what is claimed with them, or where they are shown.
 """
 
 from collections.abc import Sequence
 from typing import Literal
 
+from modelhound.settings import ACCURACY_SCORERS
+
 __all__ = [
     "Axis",
     "bytes_text",
+    "count_text",
+    "duration_text",
     "each_text",
     "interval_text",
     "list_text",
+    "metric_interval_text",
+    "metric_text",
+    "moment_text",
     "number_text",
+    "plural",
+    "points_text",
+    "score_text",
     "seconds_text",
     "share_text",
+    "short_name",
     "size_text",
 ]
 
@@ -24,6 +35,8 @@ Axis = Literal["batch", "pixels", "tokens", "size"]
 
 _EACH = {"batch": "item", "pixels": "pixel", "tokens": "token", "size": "unit"}
 _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_MOST_NAME = 60  # characters
+_TOGETHER = "\N{NO-BREAK SPACE}"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -75,3 +88,59 @@ def list_text(words: Sequence[str], *, most: int = 6) -> str:
     if len(words) > most:
         return f"{', '.join(shown)} and {len(words) - most} more"
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def metric_text(metric: str, value: float) -> str:
+    """84.6% of an accuracy, 0.846 of an R2."""
+    return f"{value:.3f}" if metric == "R2" else f"{value:.1%}"
+
+
+def metric_interval_text(metric: str, interval: tuple[float, float]) -> str:
+    """81.4 – 87.6%."""
+    low, high = interval
+    return f"{low:.3f} – {high:.3f}" if metric == "R2" else f"{100 * low:.1f} – {high:.1%}"
+
+
+def points_text(metric: str, difference: float) -> str:
+    """A difference of two scores: +2.4 points of an accuracy, +0.024 of an R2."""
+    return f"{difference:+.3f}" if metric == "R2" else f"{100 * difference:+.1f}"
+
+
+def score_text(metric: str, scorer: str, value: float | None) -> str:
+    """Of any scorer: shares as percentages, the others as they are."""
+    if value is None:
+        return "–"
+    return metric_text(metric, value) if scorer in ACCURACY_SCORERS else f"{value:.3f}"
+
+
+def count_text(count: float) -> str:
+    """4.7 M; a unit may be written right behind it."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:.1f}{_TOGETHER}{unit}"
+    return number_text(count)
+
+
+def duration_text(seconds: float) -> str:
+    """12 s, 3 min 20 s, 2 h 5 min: as long as people can picture it."""
+    if abs(seconds) < 120:
+        return seconds_text(seconds).replace(" ", _TOGETHER)
+    whole = round(seconds)
+    hours, minutes, left = whole // 3600, whole % 3600 // 60, whole % 60
+    text = f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
+    return text.replace(" ", _TOGETHER)
+
+
+def moment_text(at: str) -> str:
+    """2026-03-01 12:30 UTC, from ISO."""
+    return f"{at[:16].replace('T', ' ')} UTC" if len(at) >= 16 else at
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """1 model, 2 models."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def short_name(name: str, most: int = _MOST_NAME) -> str:
+    """A name that fits; its two ends say most."""
+    return name if len(name) <= most else f"{name[: most * 2 // 3]}…{name[-(most // 3) :]}"

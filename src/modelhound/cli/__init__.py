@@ -1,37 +1,28 @@
 """argv -> Settings -> one verb -> what a person sees. The only room that prints.
 
 Results go to stdout, progress and messages to stderr; with --json, stdout holds one JSON document and nothing else.
-One file per command, which adds itself to the App of `app`; `console` holds what they draw with. Verbs are imported when they
-are called, so that --help answers at once.
+One file per command, with a function of its name, named below; `console` holds what they draw with, `offering` how they end. A
+command is imported when it is called, so that --help answers at once.
 """
 
-from modelhound.cli import (  # as --help has them
-    breakeven,
-    doctor,
-    latency,
-    loader,
-    models,
-    prepare,
-    profile,
-    report,
-    runs,
-    search,
-    train,
-)
 from modelhound.cli.app import app, run
 
-__all__ = [
-    "app",
-    "breakeven",
-    "doctor",
-    "latency",
-    "loader",
-    "models",
-    "prepare",
-    "profile",
-    "report",
-    "run",
-    "runs",
-    "search",
-    "train",
-]
+__all__ = ["COMMANDS", "app", "run"]
+
+COMMANDS = {
+    "breakeven": "Measure fine-tuning against searching, and from how many models on searching takes longer.",
+    "doctor": "Check this machine and say what will be slow or broken.",
+    "latency": "Time networks over batch, image and sequence sizes, and say by which law times grow and why.",
+    "loader": "Find one batch size and number of loader processes that suit all models on this machine.",
+    "models": "List models with their sizes, without loading them.",
+    "prepare": "Decode a data set once into a folder of plain pixels, so that every later search only has to copy.",
+    "profile": "Measure where the time of a model search goes, phase by phase: full models, their last layers, joint models.",
+    "report": "Make one page of a run that opens anywhere, or of several runs side by side.",
+    "runs": "List earlier runs, newest first.",
+    "search": "Rank pretrained networks for a data set, with intervals, ties and a size-ordered control.",
+    "train": "Fine-tune networks on 1 to N ranks: accuracy, where every second went, what bounds it and how it scales.",
+}
+"""Name -> what `hound --help` says of it: the first sentence of the function, since that is not imported for it."""
+
+for _name, _sentence in COMMANDS.items():
+    app.command(f"modelhound.cli.{_name}:{_name}", name=_name, help=_sentence)

@@ -1,4 +1,4 @@
-"""The command itself: one App that the verbs' modules add themselves to, and how it ends.
+"""The command itself: one App, which `__init__` gives its commands, and how it ends.
 
 Exit codes: 0 done, 2 the request cannot be served, 1 anything else, 130 interrupted.
 """
@@ -6,7 +6,7 @@ Exit codes: 0 done, 2 the request cannot be served, 1 anything else, 130 interru
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import cyclopts
 from cyclopts import App, Parameter
@@ -22,12 +22,20 @@ DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document on stdout and nothing else there.")]
 
+
+def _default_text(default: Any) -> Any:
+    """What `--help` says of an option that is left out: nothing where leaving it out is to do without."""
+    if default is None or default is False or default == ():
+        return None
+    return ", ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
 app = App(
     name="hound",
     help="Which pretrained network to fine-tune, what that will cost, and where the time goes: measured, not guessed.",
     version=__version__,
     help_format="plaintext",  # the other formats load a parser each, and --help should answer at once
-    default_parameter=Parameter(negative=(), consume_multiple=True, show_default=True),
+    default_parameter=Parameter(negative=(), consume_multiple=True, show_default=_default_text),
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `run` says what became of the work
 )

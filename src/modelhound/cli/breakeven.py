@@ -1,12 +1,13 @@
 """`hound breakeven`."""
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.cli.app import DONE, FAILED, Json, app
-from modelhound.cli.console import bars, make_table, open_console, print_json, say
+from modelhound.cli.app import DONE, FAILED, Json
+from modelhound.cli.console import bars, make_table, open_console
+from modelhound.cli.offering import AnalysisFolder, ChartFolder, Open, present, write_charts
 from modelhound.settings import BreakevenSettings
 
 if TYPE_CHECKING:
@@ -14,19 +15,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from modelhound.records import BreakevenFindings, ExtrapolationStep, RatioRow
+    from modelhound.report.charts import Chart
     from modelhound.verbs.breakeven import BreakevenResult
 
 _MODES = {"full": "full fine-tuning", "head": "head only", "cached": "head, cached features"}
 
 
-@app.command
 def breakeven(
     settings: Annotated[BreakevenSettings, Parameter(name="*")],
     *,
-    charts: Annotated[Path | None, Parameter(help="Draw the charts into this folder, as PNG and SVG.")] = None,
-    analysis: Annotated[
-        Path | None, Parameter(help="Write the analysis in words with its charts into this folder: README.md and PNGs.")
-    ] = None,
+    charts: ChartFolder = None,
+    analysis: AnalysisFolder = None,
+    show: Open = False,
     json: Json = False,
 ) -> int:
     """Measure fine-tuning against searching, and from how many models on searching takes longer."""
@@ -34,39 +34,30 @@ def breakeven(
 
     with bars() as watch:
         result = run_breakeven(settings, watch=watch)
-    if charts is not None or analysis is not None:
-        _write(result, charts, analysis)
-    if json:
-        print_json(result.to_json())
-    else:
-        _show_breakeven(result)
+    write_charts(lambda: _draw(result), charts, analysis=analysis, words=lambda drawn: _in_words(result, drawn))
+    present(result.run, document=result.to_json, tables=lambda: _show_breakeven(result), json=json, show=show)
     return DONE if result.findings.counts else FAILED
 
 
-def _write(result: "BreakevenResult", charts: Path | None, analysis: Path | None) -> None:
-    from modelhound.report.analysis_text import write_analysis
+def _draw(result: "BreakevenResult") -> "tuple[Chart, ...]":
     from modelhound.report.breakeven_charts import breakeven_charts
-    from modelhound.report.breakeven_text import breakeven_analysis
-    from modelhound.report.charts import save_charts
 
-    if not result.findings.counts:
-        say("nothing was measured, so there is nothing to draw")
-        return
-    drawn = breakeven_charts(result.findings)
-    if charts is not None:
-        save_charts(drawn, charts)
-        say(f"{len(drawn)} charts are in {charts}")
-    if analysis is not None:
-        text = breakeven_analysis(
-            result.findings,
-            drawn,
-            data=result.data,
-            device=result.device,
-            failures=result.failures,
-            notes=result.notes,
-            run=result.run.name,
-        )
-        say(f"the analysis is in {write_analysis(text, drawn, analysis)}")
+    return breakeven_charts(result.findings) if result.findings.counts else ()
+
+
+def _in_words(result: "BreakevenResult", drawn: "Sequence[Chart]") -> str:
+    from modelhound.report.breakeven_text import breakeven_analysis
+
+    return breakeven_analysis(
+        result.findings,
+        drawn,
+        data=result.data,
+        device=result.device,
+        failures=result.failures,
+        notes=result.notes,
+        machine=result.machine,
+        run=result.run.name,
+    )
 
 
 def _show_breakeven(result: "BreakevenResult") -> None:
@@ -156,6 +147,8 @@ def _show_extrapolation(findings: "BreakevenFindings", console: "Console") -> No
 
     show("Fine-tuning, extrapolated step by step", findings.training)
     show("Searching, extrapolated step by step", findings.searching)
+    if findings.extrapolated:
+        console.print(f"  {findings.extrapolated}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _span(seconds: tuple[float, float]) -> str:

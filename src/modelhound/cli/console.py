@@ -1,4 +1,4 @@
-"""What a person sees: tables, bars, numbers in words, messages.
+"""What a person sees: tables, bars, messages.
 
 Results go to stdout, progress and messages to stderr. Colours and bars only where a terminal shows them; NO_COLOR is honoured.
 """
@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from modelhound.settings import ACCURACY_SCORERS
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -20,10 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "bars",
     "complain",
-    "format_count",
-    "format_interval",
-    "format_metric",
-    "format_score",
     "make_table",
     "open_console",
     "print_json",
@@ -40,27 +34,6 @@ def make_table(*columns: str) -> "Table":
     for column in columns:
         table.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
     return table
-
-
-def format_metric(metric: str, value: float) -> str:
-    return f"{value:.3f}" if metric == "R2" else f"{value:.1%}"
-
-
-def format_interval(metric: str, interval: tuple[float, float]) -> str:
-    return " – ".join(format_metric(metric, end) for end in interval)
-
-
-def format_score(metric: str, scorer: str, value: float | None) -> str:
-    if value is None:
-        return "–"
-    return format_metric(metric, value) if scorer in ACCURACY_SCORERS else f"{value:.3f}"
-
-
-def format_count(count: float) -> str:
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f}\N{NO-BREAK SPACE}{unit}"
-    return str(count)
 
 
 @contextlib.contextmanager

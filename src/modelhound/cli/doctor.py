@@ -2,14 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from modelhound.cli.app import DONE, Json, app
+from modelhound.cli.app import DONE, Json
 from modelhound.cli.console import bars, make_table, open_console, print_json
 
 if TYPE_CHECKING:
     from modelhound.verbs.doctor import Diagnosis
 
 
-@app.command
 def doctor(*, json: Json = False) -> int:
     """Check this machine and say what will be slow or broken."""
     from modelhound.verbs.doctor import doctor as visit

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from modelhound.cli.app import DONE, FAILED, Json, app
-from modelhound.cli.console import bars, format_count, make_table, open_console, print_json, say
+from modelhound.analysis.wording import count_text
+from modelhound.cli.app import DONE, FAILED, Json
+from modelhound.cli.console import bars, make_table, open_console, print_json
+from modelhound.cli.offering import ChartFolder, Open, present, write_charts
 from modelhound.errors import RequestError
 from modelhound.settings import LatencySettings, parse_share
 
@@ -16,22 +18,28 @@ if TYPE_CHECKING:
 
     from modelhound.analysis.comparison import Comparison
     from modelhound.records import LatencyPoint
+    from modelhound.report.charts import Chart
     from modelhound.verbs.latency import LatencyPlan, LatencyResult
 
 _MOST_DETAILS = 30
 _MOST_FAILURES = 12
+_ROUNDED = {
+    "none": ", nothing rounds to TF32",
+    "convolutions": ", convolutions round to TF32",
+    "all": ", all products round to TF32",
+}
 _SHORT = {"out of memory": "memory", "timed out": "too slow", "crashed": "crashed", "error": "error"}
 
 
-@app.command
 def latency(
     settings: Annotated[LatencySettings | None, Parameter(name="*")] = None,
     *,
     explain: bool = False,
     compare: tuple[Path, ...] = (),
     fail_if_slower: str | None = None,
-    charts: Path | None = None,
+    charts: ChartFolder = None,
     scale: Literal["log", "linear"] = "log",
+    show: Open = False,
     json: Json = False,
 ) -> int:
     """Time networks over batch, image and sequence sizes, and say by which law times grow and why.
@@ -46,24 +54,25 @@ def latency(
     fail_if_slower
         With --compare: end with exit code 1 if a point, or all together, is slower than the baseline by more than this, such
         as 5%.
-    charts
-        Save charts as PNG and SVG into this folder.
     scale
         Of the charts' axes.
     """
     settings = settings or LatencySettings()
     limit = parse_share("fail-if-slower", fail_if_slower) if fail_if_slower is not None else None
-    _check(explain, compare, limit, charts, scale)
+    _check(explain, compare, limit, charts, scale, show)
     if explain:
         return _explain(settings, json)
     from modelhound.verbs.latency import compare_latency, run_latency
 
     if len(compare) > 1:
         comparison = compare_latency(compare, limit=0.05 if limit is None else limit)
-        if json:
-            print_json(_comparison_json(comparison))
-        else:
-            _show_comparison(comparison, open_console())
+        present(
+            *compare,
+            document=lambda: _comparison_json(comparison),
+            tables=lambda: _show_comparison(comparison, open_console()),
+            json=json,
+            show=show,
+        )
         return FAILED if limit is not None and comparison.slower else DONE
     if compare and settings.run is not None and settings.run.resolve() == compare[0].resolve():
         raise RequestError(f"cannot compare {str(compare[0])!r} with itself: expected another --run for the sweep")
@@ -76,39 +85,43 @@ def latency(
                 f"cannot compare {str(compare[0])!r} with itself: the same request has the same folder, choose another --run"
             )
         found = compare_latency((compare[0], result.run), limit=0.05 if limit is None else limit)
-    if charts is not None:
-        _save_charts(result, charts, scale)
-    if json:
-        print_json({**result.to_json(), **({"comparison": _comparison_json(found)} if found else {})})
-    else:
+    write_charts(lambda: _draw(result, scale), charts)
+
+    def tables() -> None:
         _show(result)
         if found:
             _show_comparison(found, open_console())
+
+    def document() -> dict[str, object]:
+        return {**result.to_json(), **({"comparison": _comparison_json(found)} if found else {})}
+
+    present(result.run, document=document, tables=tables, json=json, show=show)
     slower = limit is not None and found is not None and found.slower
     return FAILED if slower or not result.measured else DONE
 
 
-def _check(explain: bool, compare: Sequence[Path], limit: float | None, charts: Path | None, scale: str) -> None:
+def _check(
+    explain: bool, compare: Sequence[Path], limit: float | None, charts: Path | None, scale: str, show: bool
+) -> None:
     """Options that would do nothing are refused."""
     if limit is not None and not compare:
         raise RequestError("cannot use --fail-if-slower alone: expected --compare RUN beside it, name the baseline")
-    if explain and (compare or charts):
-        raise RequestError("cannot use --explain with --compare or --charts: expected one of them, nothing is run")
+    if explain and (compare or charts or show):
+        raise RequestError(
+            "cannot use --explain with --compare, --charts or --open: expected one of them, nothing is run"
+        )
     if charts and len(compare) > 1:
         raise RequestError("cannot use --charts while runs are compared: expected a sweep, leave one of them out")
     if scale != "log" and charts is None:
         raise RequestError(f"cannot use --scale {scale} without charts: expected --charts FOLDER beside it")
 
 
-def _save_charts(result: "LatencyResult", folder: Path, scale: Literal["log", "linear"]) -> None:
-    from modelhound.report.charts import save_charts
+def _draw(result: "LatencyResult", scale: Literal["log", "linear"]) -> "tuple[Chart, ...]":
     from modelhound.report.latency_charts import latency_charts
 
-    made = latency_charts(
+    return latency_charts(
         result.measured, failed=result.failed, laws=result.laws, ceilings=result.ceilings, scale=scale
     )
-    paths = save_charts(made, folder)
-    say(f"{len(paths)} files of {len(made)} charts are in {folder}")
 
 
 def _explain(settings: LatencySettings, json: bool) -> int:
@@ -200,7 +213,8 @@ def _show_times(result: "LatencyResult", console: "Console") -> None:
         for row, record in zip(result.summaries, result.measured, strict=True)
     }
     cells |= {each.point: _SHORT[each.why] for each in result.failed}
-    parameters = {record.model: format_count(record.num_parameters) for record in result.measured}
+    parameters = {each.model: count_text(each.num_parameters) for each in result.failed if each.num_parameters}
+    parameters |= {record.model: count_text(record.num_parameters) for record in result.measured}
     for axis, lines in _lines([point for point in cells if point.image]) + _lines(
         [point for point in cells if point.tokens]
     ):
@@ -238,17 +252,11 @@ def _lines(points: "Sequence[LatencyPoint]") -> "list[tuple[str, dict[tuple[str,
 def _show_details(result: "LatencyResult", console: "Console") -> None:
     from modelhound.analysis.wording import bytes_text, number_text, seconds_text
 
+    apart = any(record.host_seconds for record in result.measured)  # on a GPU host and device are two
     table = make_table(
-        "model",
-        "shape",
-        "median>",
-        "interval",
-        "samples>",
-        "first call>",
-        "items/s>",
-        "GFLOP/s>",
-        "memory>",
-        "bound by",
+        *("model", "shape", "median>", "interval", "samples>", "first call>"),
+        *(("host>", "kernels>") if apart else ()),
+        *("items/s>", "GFLOP/s>", "memory>", "bound by"),
     )
     for record, row in zip(result.measured, result.summaries, strict=True):
         interval = (
@@ -261,6 +269,10 @@ def _show_details(result: "LatencyResult", console: "Console") -> None:
             interval,
             str(row.num_samples),
             seconds_text(record.first_call_seconds),
+            *(
+                "–" if seconds is None else seconds_text(seconds)
+                for seconds in ((row.host_seconds, record.kernel_seconds) if apart else ())
+            ),
             number_text(row.items_per_second),
             number_text(row.flops_per_second * 1e-9),
             bytes_text(record.peak_memory_bytes),
@@ -314,12 +326,17 @@ def _show_regimes(result: "LatencyResult", console: "Console") -> None:
             if (row.point.device, row.point.precision) == (each.device, each.precision)
         )
         counted = ", ".join(
-            f"{len(models)} {'cannot be explained' if bound == 'unknown' else f'are {bound}-bound'}"
+            f"{len(models)} cannot be explained"
+            if bound == "unknown"
+            else f"{len(models)} {'is' if len(models) == 1 else 'are'} {bound}-bound"
             for bound, models in sorted(bounds.items())
         )
+        rates = ", ".join(f"{kind} {number_text(rate * 1e-9)}" for kind, rate in each.kind_flops_per_second.items())
+        told = f" ({rates})" if rates else ""
         console.print(
-            f"{each.precision} on {each.device} ({each.device_name}): at most {number_text(each.flops_per_second * 1e-9)} "
-            f"GFLOP/s and {number_text(each.bytes_per_second * 1e-9)} GB/s were seen; of the points {counted}.",
+            f"{each.precision} on {each.device} ({each.device_name}{_ROUNDED.get(each.tf32 or '', '')}): "
+            f"at most {number_text(each.flops_per_second * 1e-9)} GFLOP/s{told} and "
+            f"{number_text(each.bytes_per_second * 1e-9)} GB/s were seen; of the points {counted or 'none was measured'}.",
             markup=False,
             highlight=False,
         )
@@ -348,6 +365,8 @@ def _show_comparison(comparison: "Comparison", console: "Console") -> None:
             )
         console.print(table)
         console.print(f"{run.sentence}.", style="red" if run.slower else "", markup=False, highlight=False)
+    for note in comparison.notes:
+        console.print(f"Note: {note}", style="yellow", markup=False, highlight=False)
 
 
 def _comparison_json(comparison: "Comparison") -> dict[str, object]:

@@ -1,12 +1,12 @@
 """`hound loader`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.cli.app import DONE, FAILED, Json, app
-from modelhound.cli.console import bars, make_table, open_console, print_json
+from modelhound.cli.app import DONE, FAILED, Json
+from modelhound.cli.console import bars, make_table, open_console
+from modelhound.cli.offering import ChartFolder, Open, present, write_charts
 from modelhound.settings import LoaderSearchSettings
 
 if TYPE_CHECKING:
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from modelhound.records import KindAnswer, PairRegret
+    from modelhound.report.charts import Chart
     from modelhound.verbs.loader import LoaderResult
 
 _MOST_PAIRS_SHOWN = 12
 _MOST_FAILURES_SHOWN = 6
 
 
-@app.command
 def loader(
     settings: Annotated[LoaderSearchSettings, Parameter(name="*")],
     *,
-    charts: Annotated[Path | None, Parameter(help="Draw the charts into this folder, as PNG and SVG.")] = None,
+    charts: ChartFolder = None,
+    show: Open = False,
     json: Json = False,
 ) -> int:
     """Find one batch size and number of loader processes that suit all models on this machine."""
@@ -32,19 +33,18 @@ def loader(
 
     with bars() as watch:
         result = run_loader(settings, watch=watch)
-    if charts is not None:
-        from modelhound.report.charts import save_charts
-        from modelhound.report.loader_charts import loader_charts
-
-        save_charts(loader_charts(result.answer, result.runs), charts)
-    if json:
-        print_json(result.to_json())
-    else:
-        _show_loader(result, charts)
+    write_charts(lambda: _draw(result), charts)
+    present(result.run, document=result.to_json, tables=lambda: _show_loader(result), json=json, show=show)
     return DONE if result.recommended is not None else FAILED
 
 
-def _show_loader(result: "LoaderResult", charts: Path | None) -> None:
+def _draw(result: "LoaderResult") -> "tuple[Chart, ...]":
+    from modelhound.report.loader_charts import loader_charts
+
+    return loader_charts(result.answer, result.runs)
+
+
+def _show_loader(result: "LoaderResult") -> None:
     console = open_console()
     if not result.answer.kinds:
         console.print("No model could be measured.", style="bold red")
@@ -62,8 +62,6 @@ def _show_loader(result: "LoaderResult", charts: Path | None) -> None:
         console.print(f"{result.num_resumed} runs were made by an earlier start and not again.")
     if result.out is not None and result.recommended is not None:
         console.print(f"Use it: hound search DATA --loader {result.out}", markup=False, highlight=False)
-    if charts is not None:
-        console.print(f"Charts are in {charts}", markup=False, highlight=False)
     console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
 
 

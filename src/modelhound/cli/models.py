@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from modelhound.cli.app import DONE, Json, app
-from modelhound.cli.console import bars, format_count, make_table, open_console, print_json
+from modelhound.analysis.wording import count_text
+from modelhound.cli.app import DONE, Json
+from modelhound.cli.console import bars, make_table, open_console, print_json
 from modelhound.settings import split_list
 
 if TYPE_CHECKING:
     from modelhound.models import ModelCard
 
 
-@app.command
 def models(patterns: tuple[str, ...] = ("zoo:*",), *, where: str | None = None, json: Json = False) -> int:
     """List models with their sizes, without loading them.
 
@@ -40,6 +40,6 @@ def _show_models(cards: "list[ModelCard]") -> None:
     table = make_table("model", "family", "params>", "input>", "trained on", "licence", "downloads>")
     for card in cards:
         taken = "{} x {}".format(*card.input_size) if card.input_size else f"{card.max_tokens or '?'} tokens"
-        cells = (card.model, card.family, format_count(card.num_parameters), taken, card.trained_on, card.licence)
-        table.add_row(*map(escape, cells), "" if card.downloads is None else format_count(card.downloads))
+        cells = (card.model, card.family, count_text(card.num_parameters), taken, card.trained_on, card.licence)
+        table.add_row(*map(escape, cells), "" if card.downloads is None else count_text(card.downloads))
     open_console().print(table)

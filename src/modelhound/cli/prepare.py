@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.cli.app import DONE, Json, app
-from modelhound.cli.console import bars, format_count, make_table, open_console, print_json
+from modelhound.analysis.wording import bytes_text
+from modelhound.cli.app import DONE, Json
+from modelhound.cli.console import bars, make_table, open_console, print_json
 from modelhound.settings import PrepareSettings
 
 if TYPE_CHECKING:
     from modelhound.verbs.prepare import PrepareResult
 
 
-@app.command
 def prepare(settings: Annotated[PrepareSettings, Parameter(name="*")], *, json: Json = False) -> int:
     """Decode a data set once into a folder of plain pixels, so that every later search only has to copy."""
     from modelhound.verbs.prepare import run_prepare
@@ -35,7 +35,7 @@ def _show_prepared(result: "PrepareResult") -> None:
         shown = ", ".join(variant.models[:3]) + (
             f" and {len(variant.models) - 3} more" if len(variant.models) > 3 else ""
         )
-        table.add_row(variant.name, f"{format_count(variant.num_bytes)}B", escape(shown))
+        table.add_row(variant.name, f"{bytes_text(variant.num_bytes)}", escape(shown))
     console.print(table)
     done = "were prepared already" if result.was_finished else "are prepared"
     left_out = f"; {len(result.skipped)} could not be read" if result.skipped else ""

@@ -1,12 +1,14 @@
 """`hound profile`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.cli.app import DONE, FAILED, Json, app
-from modelhound.cli.console import bars, make_table, open_console, print_json, say
+from modelhound.cli.app import DONE, FAILED, Json
+from modelhound.cli.console import bars, make_table, open_console
+from modelhound.cli.offering import AnalysisFolder, ChartFolder, Open, present, write_charts
 from modelhound.settings import ProfileSettings
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from modelhound.records import ConfigurationProfiled, ProfileFindings
+    from modelhound.report.charts import Chart
     from modelhound.verbs.profile import ProfileResult
 
 _COLUMNS = {
@@ -30,14 +33,12 @@ _COLUMNS = {
 _BUSY = 1.1  # how far the same work may be apart on a quiet machine
 
 
-@app.command
 def profile(
     settings: Annotated[ProfileSettings, Parameter(name="*")],
     *,
-    charts: Annotated[Path | None, Parameter(help="Draw the charts into this folder, as PNG and SVG.")] = None,
-    analysis: Annotated[
-        Path | None, Parameter(help="Write the analysis in words with its charts into this folder: README.md and PNGs.")
-    ] = None,
+    charts: ChartFolder = None,
+    analysis: AnalysisFolder = None,
+    show: Open = False,
     json: Json = False,
 ) -> int:
     """Measure where the time of a model search goes, phase by phase: full models, their last layers, joint models."""
@@ -45,32 +46,33 @@ def profile(
 
     with bars() as watch:
         result = run_profile(settings, watch=watch)
-    if charts is not None or analysis is not None:
-        _write(result, charts, analysis, settings)
-    if json:
-        print_json(result.to_json())
-    else:
-        _show_profile(result)
+    write_charts(
+        lambda: _draw(result, settings), charts, analysis=analysis, words=lambda drawn: _in_words(result, drawn)
+    )
+    present(result.run, document=result.to_json, tables=lambda: _show_profile(result), json=json, show=show)
     return DONE if result.profiles else FAILED
 
 
-def _write(result: "ProfileResult", charts: Path | None, analysis: Path | None, settings: ProfileSettings) -> None:
-    from modelhound.report.analysis_text import profile_analysis, write_analysis
-    from modelhound.report.charts import save_charts
+def _draw(result: "ProfileResult", settings: ProfileSettings) -> "tuple[Chart, ...]":
     from modelhound.report.profile_charts import profile_charts
 
     if not result.profiles:
-        say("nothing was measured, so there is nothing to draw")
-        return
-    drawn = profile_charts(result.profiles, result.findings, item_counts=settings.item_counts())
-    if charts is not None:
-        save_charts(drawn, charts)
-        say(f"{len(drawn)} charts are in {charts}")
-    if analysis is not None:
-        text = profile_analysis(
-            result.profiles, result.findings, drawn, failures=result.failures, notes=result.notes, run=result.run.name
-        )
-        say(f"the analysis is in {write_analysis(text, drawn, analysis)}")
+        return ()
+    return profile_charts(result.profiles, result.findings, item_counts=settings.item_counts())
+
+
+def _in_words(result: "ProfileResult", drawn: "Sequence[Chart]") -> str:
+    from modelhound.report.analysis_text import profile_analysis
+
+    return profile_analysis(
+        result.profiles,
+        result.findings,
+        drawn,
+        failures=result.failures,
+        notes=result.notes,
+        machine=result.machine,
+        run=result.run.name,
+    )
 
 
 def _show_profile(result: "ProfileResult") -> None:

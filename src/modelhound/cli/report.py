@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.cli.app import DONE, Json, app
-from modelhound.cli.console import bars, format_count, open_console, print_json
+from modelhound.analysis.wording import bytes_text
+from modelhound.cli.app import DONE, Json
+from modelhound.cli.console import bars, open_console, print_json
 from modelhound.cli.offering import Open, open_page
 from modelhound.settings import ReportSettings
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 _NEWEST = ReportSettings()
 
 
-@app.command
 def report(
     settings: Annotated[ReportSettings, Parameter(name="*")] = _NEWEST, *, show: Open = False, json: Json = False
 ) -> int:
@@ -35,7 +35,7 @@ def report(
 
 def _show_report(result: "ReportResult") -> None:
     console = open_console()
-    lines = [result.answer, f"Page: {result.page} ({format_count(result.num_bytes)}B)"]
+    lines = [result.answer, f"Page: {result.page} ({bytes_text(result.num_bytes)})"]
     if result.charts:
         lines.append(f"Charts: {len(result.charts)} pictures in {result.charts[0].parent}")
     if result.markdown:

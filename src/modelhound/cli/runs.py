@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from modelhound.cli.app import DONE, Json, app
+from modelhound.cli.app import DONE, Json
 from modelhound.cli.console import make_table, open_console, print_json
 from modelhound.errors import RequestError
 
 
-@app.command
 def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
     """List earlier runs, newest first.
 

@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.cli.app import DONE, FAILED, Json, app
-from modelhound.cli.console import (
-    bars,
-    format_count,
-    format_interval,
-    format_metric,
-    format_score,
-    make_table,
-    open_console,
-    print_json,
-    say,
-)
-from modelhound.cli.offering import Open, offer_page, show_page
+from modelhound.analysis.wording import bytes_text, count_text, metric_interval_text, metric_text, score_text
+from modelhound.cli.app import DONE, FAILED, Json
+from modelhound.cli.console import bars, make_table, open_console, print_json, say
+from modelhound.cli.finals import show_finals
+from modelhound.cli.offering import Open, present
 from modelhound.errors import RequestError
 from modelhound.settings import SearchSettings
 
@@ -34,7 +26,6 @@ if TYPE_CHECKING:
 Live = Annotated[bool, Parameter(name="--live", help="Serve a page on 127.0.0.1 that shows the search as it runs.")]
 
 
-@app.command
 def search(
     settings: Annotated[SearchSettings, Parameter(name="*")],
     *,
@@ -56,13 +47,7 @@ def search(
         return _explain(settings, json)
     with bars() as watch, _followed(live) as begun:
         result = run_search(settings, watch=watch, begun=begun)
-    if json:
-        print_json(result.to_json())
-    else:
-        _show_search(result)
-        offer_page(result.run, show=show)
-    if json and show:
-        show_page(result.run)
+    present(result.run, document=result.to_json, tables=lambda: _show_search(result), json=json, show=show)
     return DONE if result.ranking.models else FAILED
 
 
@@ -98,9 +83,7 @@ def _show_foreseen(foreseen: "SearchForeseen") -> None:
 
     console = open_console()
     for top in foreseen.plan.trees:
-        tree = Tree(
-            f"[bold]{escape(top.label)}[/bold], {format_count(top.output_bytes)}B decoded once", guide_style="dim"
-        )
+        tree = Tree(f"[bold]{escape(top.label)}[/bold], {bytes_text(top.output_bytes)} decoded once", guide_style="dim")
         for child in top.children:
             _add_branch(tree, child)
         console.print(tree)
@@ -108,9 +91,9 @@ def _show_foreseen(foreseen: "SearchForeseen") -> None:
         console.print(f"Cannot be used: {failure.model}: {failure.error}", style="red", markup=False, highlight=False)
     shared = 1 - foreseen.flops_run / foreseen.flops if foreseen.flops else 0.0
     sentences = [
-        f"{foreseen.num_models} models over {foreseen.num_items} items: {format_count(foreseen.flops_run)}FLOP, "
-        f"{shared:.0%} less than one by one; {format_count(foreseen.weight_bytes_read)}B of weights to the device instead of "
-        f"{format_count(foreseen.weight_bytes)}B; {format_count(foreseen.peak_bytes)}B of memory at most.",
+        f"{foreseen.num_models} models over {foreseen.num_items} items: {count_text(foreseen.flops_run)}FLOP, "
+        f"{shared:.0%} less than one by one; {bytes_text(foreseen.weight_bytes_read)} of weights to the device instead of "
+        f"{bytes_text(foreseen.weight_bytes)}; {bytes_text(foreseen.peak_bytes)} of memory at most.",
     ]
     if foreseen.num_remembered:
         sentences.append(f"{foreseen.num_remembered} more are remembered and only have to be scored.")
@@ -131,7 +114,7 @@ def _show_foreseen(foreseen: "SearchForeseen") -> None:
 def _add_branch(tree: "Tree", node: "PlanNode") -> None:
     from rich.markup import escape
 
-    parts = [node.label, f"{format_count(node.flops)}FLOP", f"{node.seconds:.2f} s"]
+    parts = [node.label, f"{count_text(node.flops)}FLOP", f"{node.seconds:.2f} s"]
     if node.num_models > len(node.finishes):
         parts.append(f"shared by {node.num_models} models, kept " + ("on disk" if node.keep == "disk" else "in memory"))
     branch = tree.add(", ".join(parts) + "".join(f"\n[bold]{escape(model)}[/bold]" for model in node.finishes))
@@ -144,7 +127,9 @@ def _show_search(result: "SearchResult") -> None:
     ranking = result.ranking
     if ranking.models:
         console.print(_ranking_table(ranking, result.top, console))
-        console.print(_verdict(result), highlight=False)
+        if ranking.finals is None:
+            console.print(_verdict(result), highlight=False)
+        show_finals(ranking, result.data, console)
         if ranking.size_agreement is not None:
             console.print(
                 f"Control: a list ordered by size alone agrees with this ranking by Kendall's tau = "
@@ -174,6 +159,8 @@ def _show_search(result: "SearchResult") -> None:
         )
     for warning in result.warnings:
         console.print(f"Note: {warning}", markup=False, highlight=False)
+    if result.loader is not None:
+        console.print(f"Loaded with {result.loader.text()}.", markup=False, highlight=False)
     if result.num_resumed:
         console.print(f"{result.num_resumed} models were measured by an earlier start and not run again.")
     console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
@@ -185,7 +172,7 @@ def _show_dropped(result: "SearchResult", console: "Console") -> None:
     best = result.dropped[0]
     console.print(
         f"{len(result.dropped)} models left the race early, the best of them {best.model} with "
-        f"{format_metric(result.ranking.metric, best.score)} on {best.num_items} items: each had a chance of at most "
+        f"{metric_text(result.ranking.metric, best.score)} on {best.num_items} items: each had a chance of at most "
         f"{max(each.chance for each in result.dropped):.1%} to be among the best {best.top}. "
         "Use --exhaustive to measure all to the end.",
         markup=False,
@@ -214,10 +201,10 @@ def _ranking_table(ranking: "Ranking", top: int | None, console: "Console") -> "
     columns: dict[str, list[str]] = {
         "rank>": [f"{row.rank}{'=' if row.tied else ' '}" for row in rows],
         "model": [row.model for row in rows],
-        "score>": [format_metric(ranking.metric, row.score) for row in rows],
-        "interval": [format_interval(ranking.metric, row.interval) for row in rows],
-        **{f"{name}>": [format_score(ranking.metric, name, row.scores.get(name)) for row in rows] for name in scorers},
-        "params>": [format_count(row.num_parameters) for row in rows],
+        "score>": [metric_text(ranking.metric, row.score) for row in rows],
+        "interval": [metric_interval_text(ranking.metric, row.interval) for row in rows],
+        **{f"{name}>": [score_text(ranking.metric, name, row.scores.get(name)) for row in rows] for name in scorers},
+        "params>": [count_text(row.num_parameters) for row in rows],
         "time>": [f"{row.seconds:.1f} s" for row in rows],
         "by size>": [f"#{row.size_rank}" for row in rows],
         "by size (control)": list(ranking.by_size[: len(rows)]),
@@ -247,8 +234,8 @@ def _verdict(result: "SearchResult") -> str:
         "R2": f"is the R2 of {ranking.num_items} numbers told from its features",
     }[ranking.metric]
     sentence = (
-        f"[bold]{escape(best.model)}[/bold] suits {escape(result.data)} best: {format_metric(ranking.metric, best.score)} "
-        f"[dim]({format_interval(ranking.metric, best.interval)}, {ranking.confidence:.0%} interval)[/dim] "
+        f"[bold]{escape(best.model)}[/bold] suits {escape(result.data)} best: {metric_text(ranking.metric, best.score)} "
+        f"[dim]({metric_interval_text(ranking.metric, best.interval)}, {ranking.confidence:.0%} interval)[/dim] "
         f"{meaning} ({how})."
     )
     if result.weights == "random":
@@ -258,7 +245,7 @@ def _verdict(result: "SearchResult") -> str:
         smallest = min(tied, key=lambda row: row.num_parameters)
         sentence += (
             f"\n{len(tied)} models share rank 1: {ranking.num_items} items cannot tell them apart. "
-            f"The smallest of them is {escape(smallest.model)} ({format_count(smallest.num_parameters)} parameters)."
+            f"The smallest of them is {escape(smallest.model)} ({count_text(smallest.num_parameters)} parameters)."
         )
     return sentence
 

@@ -4,8 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.cli.app import DONE, FAILED, Json, app
-from modelhound.cli.console import bars, format_count, format_metric, make_table, open_console, print_json, say
+from modelhound.analysis.wording import count_text, metric_text
+from modelhound.cli.app import DONE, FAILED, Json
+from modelhound.cli.console import bars, make_table, open_console, print_json
+from modelhound.cli.grouping import in_groups, output_group
+from modelhound.cli.offering import ChartFolder, Open, present, write_charts
+from modelhound.errors import RequestError
 from modelhound.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -14,7 +18,25 @@ if TYPE_CHECKING:
 
     from modelhound.analysis.bounds import Verdict
     from modelhound.records import ModelTrained, OperatorsProfiled
+    from modelhound.report.charts import Chart
     from modelhound.verbs.train import TrainResult
+
+_TOPICS = {
+    "Data": ("data", "columns", "task", "split", "test", "limit", "follow_links"),
+    "Networks": ("model", "weights", "arch", "tokens", "allow_code"),
+    "Recipe": (
+        *("mode", "epochs", "batch", "accumulate", "optimiser", "rate", "decay", "schedule", "augment", "precision"),
+        *("batchnorm", "patience", "seed"),
+    ),
+    "Machine": ("device", "ranks", "workers", "loader", "compile"),
+    "Where the time goes": ("verdict", "trace"),
+    "SLURM": ("slurm", "partition", "minutes", "gpus", "nodes", "dry_run"),
+    "Output": ("run",),
+}
+if TYPE_CHECKING:
+    Asked = TrainSettings
+else:
+    Asked = in_groups(TrainSettings, _TOPICS)
 
 _PHASES = (
     *("wait for data", "data to device", "augment", "forward", "backward", "communication", "optimiser", "logging"),
@@ -24,27 +46,27 @@ _SHORT = {"wait for data": "wait", "data to device": "to device", "communication
 _NUM_OPERATORS = 12
 
 
-@app.command
-def train(settings: Annotated[TrainSettings, Parameter(name="*")], *, json: Json = False) -> int:
+def train(
+    settings: Annotated[Asked, Parameter(name="*")],
+    *,
+    charts: Annotated[ChartFolder, Parameter(group=output_group)] = None,
+    show: Annotated[Open, Parameter(group=output_group)] = False,
+    json: Annotated[Json, Parameter(group=output_group)] = False,
+) -> int:
     """Fine-tune networks on 1 to N ranks: accuracy, where every second went, what bounds it and how it scales."""
     from modelhound.verbs.train import run_train
 
     if settings.slurm:
+        if show or charts is not None:
+            raise RequestError(
+                f"cannot use --{'open' if show else 'charts'} with --slurm: expected a training that runs here, make the page "
+                "with hound report RUN when the job has ended"
+            )
         return _submit(settings, json=json)
     with bars() as watch:
         result = run_train(settings, watch=watch)
-    if settings.charts is not None:
-        from modelhound.report.charts import save_charts
-        from modelhound.report.train_charts import train_charts
-
-        answer = result.answer
-        charts = train_charts(result.trained, result.ranks, verdicts=answer.verdicts, scalings=answer.scalings)
-        for path in save_charts(charts, settings.charts):
-            say(f"wrote {path}")
-    if json:
-        print_json(result.to_json())
-    else:
-        _show(result)
+    write_charts(lambda: _draw(result), charts)
+    present(result.run, document=result.to_json, tables=lambda: _show(result), json=json, show=show)
     return DONE if result.trained and not result.failures else FAILED
 
 
@@ -62,6 +84,13 @@ def _submit(settings: TrainSettings, *, json: bool) -> int:
             f"Submitted as job {submitted.job}; its log and results will be in {submitted.run}", highlight=False
         )
     return DONE
+
+
+def _draw(result: "TrainResult") -> "tuple[Chart, ...]":
+    from modelhound.report.train_charts import train_charts
+
+    answer = result.answer
+    return train_charts(result.trained, result.ranks, verdicts=answer.verdicts, scalings=answer.scalings)
 
 
 def _show(result: "TrainResult") -> None:
@@ -105,12 +134,12 @@ def _runs_table(result: "TrainResult") -> "Table":
         table.add_row(
             run.model,
             str(run.num_ranks),
-            format_metric(run.metric, run.score),
+            metric_text(run.metric, run.score),
             "–" if run.top5 is None else f"{run.top5:.1%}",
             f"{run.losses[-1]:.3f}" if run.losses else "–",
             str(len(run.epochs)),
             str(run.batch),
-            format_count(run.num_trained_parameters),
+            count_text(run.num_trained_parameters),
             f"{items / seconds:.1f}" if seconds else "–",
             f"{max((rank.peak_memory_bytes for rank in ranks), default=0) / 2**30:.1f} GiB",
             f"{run.wall_seconds:.1f} s",

@@ -1,15 +1,18 @@
-"""Read every chosen item once, so that a broken file is known before any model has run.
+"""Look at every chosen item once, so that a broken file is known before any model has run.
 
 In:  a Reader and how many items it has
 Out: for each item its stamp, or the reason why it cannot be read
-Nothing here decides how many broken items are too many.
+Nothing here decides how many broken items are too many. Files that an earlier run has looked at are not opened again
+(`known_files`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from modelhound.data.known_files import FileTrace, KnownFiles
 from modelhound.data.source import Reader, UnreadableItemError
+from modelhound.data.sources.folder import FileReader
 from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch
 from modelhound.store import Memo
@@ -32,9 +35,43 @@ class Finding:
 
 
 def check_items(reader: Reader, num_items: int, watch: Watch) -> list[Finding]:
-    """One Finding per item, in order. Threads suffice: decoders let go of Python's lock while they work."""
+    """One Finding per item, in order."""
+    if not isinstance(reader, FileReader):
+        return _look_at(reader, range(num_items), watch)
+    traces = reader.traces()
+    files = KnownFiles()
+    digests = files.recall(traces)
+    unreadable = Memo(_MEMO)
+    known = {
+        position: Finding(trace.stamp, digest, unreadable.look_up(digest))
+        for position, (trace, digest) in enumerate(zip(traces, digests, strict=True))
+        if trace is not None and digest is not None
+    }
+    others = [position for position in range(num_items) if position not in known]
+    looked = dict(zip(others, _look_at(reader, others, watch), strict=True))
+    _remember(files, traces, looked)
+    return [known.get(position) or looked[position] for position in range(num_items)]
+
+
+def _remember(files: KnownFiles, traces: Sequence[FileTrace | None], looked: Mapping[int, Finding]) -> None:
+    """Files that hold an image and did not change while they were looked at."""
+    pairs = [(traces[position], finding) for position, finding in looked.items()]
+    sound = [
+        (trace, finding.digest)
+        for trace, finding in pairs
+        if trace is not None and finding.problem is None and finding.stamp == trace.stamp
+    ]
+    files.note([trace for trace, _ in sound], [digest for _, digest in sound])
+    files.close()
+
+
+def _look_at(reader: Reader, positions: Sequence[int], watch: Watch) -> list[Finding]:
+    """Threads suffice: decoders let go of Python's lock while they work."""
+    num_items = len(positions)
+    if not num_items:
+        return []
     chunk = max(1, min(_MAX_CHUNK, num_items // 100))
-    chunks = [range(start, min(start + chunk, num_items)) for start in range(0, num_items, chunk)]
+    chunks = [positions[start : start + chunk] for start in range(0, num_items, chunk)]
     findings: list[Finding] = []
     unreadable = Memo(_MEMO)
     tell = _every_percent(watch, num_items)

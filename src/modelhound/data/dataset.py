@@ -119,14 +119,17 @@ def open_dataset(
     split: str | None = None,
     limit: int | None = None,
     seed: int = 0,
+    follow_links: bool = False,
     hold_bytes: int = 0,
     watch: Watch = silent,
 ) -> Dataset:
     """The data set `reference`, or `limit` of its items, evenly from all classes and drawn by `seed`.
 
-    Files that were looked at stay in memory until they are decoded, `hold_bytes` of them at most.
+    Items that are links out of the data folder cannot be read unless `follow_links` allows it. Files that were looked at stay
+    in memory until they are decoded, `hold_bytes` of them at most.
     """
-    listing = _list(reference, DataRequest(columns=columns or {}, task=task, split=split))
+    request = DataRequest(columns=columns or {}, task=task, split=split, follow_links=follow_links)
+    listing = _list(reference, request)
     chosen = _choose(reference, listing, limit, seed)
     reader = listing.reader.select(chosen)
     if hold_bytes and isinstance(reader, FileReader):
@@ -166,9 +169,11 @@ def glance(
     split: str | None = None,
     limit: int | None = None,
     seed: int = 0,
+    follow_links: bool = False,
 ) -> str:
     """A fingerprint of what `open_dataset` would open, found by names and stamps alone: no item is decoded."""
-    listing = _list(reference, DataRequest(columns=columns or {}, task=task, split=split))
+    request = DataRequest(columns=columns or {}, task=task, split=split, follow_links=follow_links)
+    listing = _list(reference, request)
     chosen = _choose(reference, listing, limit, seed)
     reader = listing.reader.select(chosen)
     names = tuple(listing.item_names[position] for position in chosen)

@@ -74,7 +74,7 @@ class Batch:
             if isinstance(inputs, dict)
             else inputs.pin_memory()
         )
-        return type(self)(inputs=pinned, targets=self.targets, num_truncated=self.num_truncated)
+        return type(self)(inputs=pinned, targets=self.targets.pin_memory(), num_truncated=self.num_truncated)
 
 
 def modality_of(form: InputForm) -> Modality:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OwnTransform", "Preprocessing", "Transform", "Variant", "make_cut", "make_transform"]
 
+Word = Annotated[str, msgspec.Meta(pattern="^[a-z]+$")]
+"""Part of the name of a folder, so that one from a stranger's file must not lead out of it."""
+
 Transform = Callable[[Image.Image], "Tensor"]
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
@@ -87,9 +90,9 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a Preprocessing that ends in pixels; what comes after it is arithmetic."""
 
     input_size: tuple[Annotated[int, msgspec.Meta(ge=1)], Annotated[int, msgspec.Meta(ge=1)]]
-    interpolation: str
+    interpolation: Word
     crop_fraction: float
-    crop_mode: str
+    crop_mode: Word
     fill: tuple[int, int, int] | None
     """The colour around images that do not fill the square; None unless the crop mode is border."""
 

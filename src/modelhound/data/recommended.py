@@ -14,27 +14,68 @@ import msgspec
 from PIL import Image
 
 from modelhound.data.dataset import Dataset
-from modelhound.data.sources.prepared import PreparedReader
+from modelhound.data.sources.prepared import PreparedReader, PreparedSource
 from modelhound.errors import DataError, RequestError
 from modelhound.meter import count_cores, describe_machine
+from modelhound.records import LoaderUsed
 from modelhound.settings import LoaderFile, LoaderSettings
 from modelhound.store import Memo
 
-__all__ = ["data_kind", "item_kind", "machine_kind", "read_loader", "remember_loader", "remembered_loader"]
+__all__ = [
+    "data_kind",
+    "find_loader",
+    "item_kind",
+    "loader_for",
+    "machine_kind",
+    "read_loader",
+    "remember_loader",
+    "remembered_loader",
+]
 
 _MEMO = "loader"
+_NONE = Path("none")
 
 
 def read_loader(path: str | Path, kind: str | None = None) -> LoaderSettings:
     """The settings in a file written by `hound loader --out`; those of `kind` (raw, preprocessed) where it holds several."""
     try:
         held = msgspec.json.decode(Path(path).read_bytes(), type=LoaderFile)
-    except (OSError, ValueError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
         reason = (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
         raise RequestError(
             f"cannot use --loader {str(path)!r}: expected a file that `hound loader --out FILE` wrote, but {reason}"
         ) from error
     return next((each for each in held.settings if each.kind == kind), held.settings[0])
+
+
+def loader_for(path: str | Path, reference: str) -> LoaderSettings:
+    """The same for a data set that is not open yet."""
+    return read_loader(path, "preprocessed" if PreparedSource().claims(reference) else "raw")
+
+
+def find_loader(
+    asked: Path | None, dataset: Dataset, *, device: str, plain: bool, batch: int | None, workers: int | None
+) -> tuple[LoaderSettings, LoaderUsed] | None:
+    """What to take over where `batch` and `workers` are left open: from the file, else what is remembered; None without either.
+
+    A `plain` path loads with processes, as was measured. Others load in their own way: what carries over is the batch size from
+    which on computing alone gets no faster.
+    """
+    if asked == _NONE or (batch is not None and (workers is not None or not plain)):
+        return None
+    found = remembered_loader(dataset, device=device) if asked is None else read_loader(asked, item_kind(dataset))
+    if found is None or (asked is None and not plain and found.compute_batch is None):
+        return None
+    kind = "" if found.kind == item_kind(dataset) else f", {found.kind} items"
+    machine = "" if found.machine in ("", machine_kind(device)) else f" on {found.machine}"
+    used = LoaderUsed(
+        batch=None if batch is not None else found.batch if plain else found.compute_batch or found.batch,
+        workers=found.workers if plain and workers is None else None,
+        prefetch=found.prefetch if plain and (found.workers if workers is None else workers) else None,
+        origin="remembered" if asked is None else str(asked),
+        found_for=f"{found.data or 'other data'}{kind}{machine}",
+    )
+    return found, used
 
 
 def remembered_loader(dataset: Dataset, *, device: str) -> LoaderSettings | None:

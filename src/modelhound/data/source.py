@@ -62,6 +62,8 @@ class DataRequest:
 
     task: Task | None = None
     split: str | None = None
+    follow_links: bool = False
+    """Whether links may lead out of the data folder."""
 
     def given(self) -> set[str]:
         """The names of the options that were asked for."""

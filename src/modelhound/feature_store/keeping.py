@@ -32,6 +32,7 @@ DEFAULT_LIMIT_BYTES = 20_000_000_000
 _FORMAT = 1
 _LOCK, _LIVE = "lock", "live"
 _WORTH_REMEMBERING = 1_000
+_PARCEL, _LENGTH_BYTES = "parcel", 8
 _MOST_KEYS_IN_MEMORY = 256  # of 10 000 items each this is 80 MB
 
 
@@ -111,6 +112,18 @@ class FeatureStore:
             finally:
                 self.num_damaged += key.count_damaged()
             return len(new)
+
+    def read_parcel(self, made_by: str) -> bytes | None:
+        """What `write_parcel` was given under this name, if it is here and whole."""
+        found = self.read(made_by, [_PARCEL])
+        content = found.rows.tobytes()
+        length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+        return content[_LENGTH_BYTES : _LENGTH_BYTES + length] if len(found.positions) else None
+
+    def write_parcel(self, made_by: str, content: bytes) -> None:
+        """Keep anything else that can be made again: some bytes under a name of their own."""
+        whole = len(content).to_bytes(_LENGTH_BYTES, "little") + content + bytes(len(content) % 2)
+        self.write(made_by, [_PARCEL], np.frombuffer(whole, np.uint16)[None])
 
     def size_bytes(self) -> int:
         """What all keys together take."""

@@ -63,14 +63,16 @@ def chain_of(specimen: Specimen, *, num_bytes_per_value: int, seconds: Mapping[s
     """What a planner must know of a model; `seconds` per item of its parts where they were measured."""
     segments = []
     before = input_bytes(specimen.form)
-    for part, fingerprint in zip(specimen.blueprint.anatomy.parts, specimen.fingerprints, strict=True):
+    blueprint = specimen.blueprint
+    parts = zip(blueprint.anatomy.parts, specimen.fingerprints, blueprint.part_bytes, strict=True)
+    for part, fingerprint, weight_bytes in parts:
         output_bytes = part.output_bytes_per_item * num_bytes_per_value // 4
         segments.append(
             Segment(
                 fingerprint=fingerprint,
                 flops_per_item=part.flops_per_item,
                 output_bytes_per_item=output_bytes,
-                weight_bytes=sum(specimen.tensors[name].nbytes for name in part.tensors) * num_bytes_per_value // 4,
+                weight_bytes=weight_bytes,
                 peak_bytes_per_item=_PEAK_OUTPUTS * max(before, output_bytes),
                 seconds_per_item=(seconds or {}).get(fingerprint),
             )

@@ -115,8 +115,7 @@ class Session:
         unknown = [model for model in models if str(model) not in self.known]
         firsts, others = self._split_by_mould(unknown)
         with _Reading(self._settings, self.lanes) as reading:
-            for model in (*firsts, *others):
-                reading.begin(model)
+            reading.begin(firsts)
             for done, model in enumerate((*firsts, *others)):
                 self._watch(Progress(task="reading models", done=done, total=len(unknown), detail=str(model)))
                 meter = Meter(self._device, keep_peak=True)
@@ -132,6 +131,8 @@ class Session:
                 self.seconds[str(model)] = {each.phase: each.total for each in meter.samples}
                 if done == len(firsts) - 1:
                     forms_known()
+                    # not before: building is Python's work, and threads that open and hash files get in its way
+                    reading.begin(others)
         self._watch(Progress(task="reading models", done=len(unknown), total=len(unknown)))
 
     def expect_all(self, order: Sequence[int]) -> None:
@@ -214,6 +215,13 @@ class Session:
 
             run_plan(plan, self._request(places), done=hand_on, failed=failed)
 
+    def name_of(self, model: str) -> str | None:
+        """Under which the features of this model are kept; None where nothing is remembered."""
+        if self._remembered is None:
+            return None
+        known = self.known.get(model)
+        return known.kept_as if known else self._remembered.name(self.specimens[model])
+
     def _take_apart_after_all(self, model: str, failed: Failed) -> bool:
         """For a model that was left whole, because all of its rows were there, and now some turn out to be damaged."""
         ref = self._refs[model]
@@ -264,10 +272,9 @@ class Session:
         return list(firsts.values()), others
 
     def _recall(self, model: str, positions: Sequence[int]) -> Recalled | None:
-        if self._remembered is None:
+        kept_as = self.name_of(model)
+        if self._remembered is None or kept_as is None:
             return None
-        known = self.known.get(model)
-        kept_as = known.kept_as if known else self._remembered.name(self.specimens[model])
         return self._remembered.recall(kept_as, positions)
 
     def _as_rows(self, model: str, rows: torch.Tensor) -> Rows:
@@ -343,10 +350,11 @@ class _Reading:
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._hashers.shutdown(wait=True, cancel_futures=True)
 
-    def begin(self, model: ModelRef) -> None:
+    def begin(self, models: Sequence[ModelRef]) -> None:
         """In the order in which they will be asked for."""
-        self._reading[model] = self._readers.submit(self._read, model)
-        self._hashing[model] = self._hashers.submit(self._hash, model)
+        for model in models:
+            self._reading[model] = self._readers.submit(self._read, model)
+            self._hashing[model] = self._hashers.submit(self._hash, model)
 
     def weights(self, model: ModelRef) -> Weights | None:
         """Its tensors; None where they are to be random."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from modelhound.data import Dataset, InputForm, Tokenising, load_batches
+from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.errors import ModelError
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, Network, Weights, source_of
@@ -67,6 +68,8 @@ def extract_features(
     batch: int,
     workers: int | None,
     meter: Meter,
+    prefetch: int = BATCHES_AHEAD,
+    pin: bool | None = None,
     classify: bool = False,
     watch: Watch = silent,
 ) -> Extracted:
@@ -78,7 +81,9 @@ def extract_features(
     targets: list[torch.Tensor] = []
     opinions: list[torch.Tensor] = []
     done = num_truncated = 0
-    batches = load_batches(dataset, network.preprocessing, batch=batch, workers=workers, device=device)
+    batches = load_batches(
+        dataset, network.preprocessing, batch=batch, workers=workers, device=device, prefetch=prefetch, pin=pin
+    )
     # cuDNN would round the inputs of convolutions to ten bits (TF32) unless told not to
     with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         for some in meter.waiting("wait for data", batches):

@@ -25,6 +25,7 @@ from modelhound.records import Watch, silent
 __all__ = ["Feed", "Supply", "input_bytes", "input_key"]
 
 _BLOCK = 1024  # items decoded at a time ahead of use
+_CPU_BATCH_TOKENS = 2048  # fewer texts at a time where they are long: less padding, and values stay in the cache
 
 
 class Feed(Protocol):
@@ -268,7 +269,8 @@ class _ImageFeed:
 class _TextFeed:
     def __init__(self, texts: TokenisedTexts, first: int, batch: int, device: str) -> None:
         self._first, self._device = first, device
-        self._batches = list(texts.batches(batch))
+        most_tokens = _CPU_BATCH_TOKENS if device == "cpu" else None
+        self._batches = list(texts.batches(batch, max_batch_tokens=most_tokens))
         self.num_batches, self.num_truncated = len(self._batches), texts.num_truncated
 
     def items(self) -> Iterator[Tensor]:

@@ -11,6 +11,8 @@ once. A module is built for the first model of an architecture; for the others o
 """
 
 import hashlib
+import math
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,7 @@ from modelhound.data.tokenising import tokenise
 from modelhound.features.plain import build_network
 from modelhound.models import ModelRef, Network, Weights, source_of
 from modelhound.models.parts import PROBE_TOKENS, Anatomy, all_tensors, dissect
+from modelhound.models.tensor_files import FileTensors
 from modelhound.models.tensor_hashes import hash_tensor
 from modelhound.settings import ModelSettings
 
@@ -48,6 +51,10 @@ class Blueprint:
     """Of its convolutions, and so of images for it."""
     unsaved: Mapping[str, Tensor] = field(repr=False)
     """Buffers that no file holds, since they follow from the architecture; on the host."""
+    used: tuple[str, ...] = field(repr=False)
+    """Names of the parameters and buffers that its parts use."""
+    part_bytes: tuple[int, ...] = field(repr=False)
+    """Of the tensors of each part, as the device holds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,9 +66,9 @@ class Specimen:
     form: InputForm
     num_parameters: int
     tensors: Mapping[str, Tensor] = field(repr=False)
-    """All that its parts use, by name, on the host, as they were read."""
+    """All that its parts use, and maybe others, by name, on the host; those in files are made when they are asked for."""
     digests: Mapping[str, str] = field(repr=False)
-    """Of each of these."""
+    """Of each that its parts use."""
     fingerprints: tuple[str, ...]
     """One per part."""
     classifier: tuple[Tensor, Tensor | None] | None
@@ -99,16 +106,14 @@ class Workshop:
             blueprint, tensors = self._build(model, mould, weights)
             # building may have renamed or converted some
             digests = _of_same_tensors(hashed(), weights or {}, tensors)
-        used = {name for part in blueprint.anatomy.parts for name in part.tensors}
-        everything = {**blueprint.unsaved, **tensors}
-        own = {name: everything[name] for name in blueprint.slots if name in used}
-        digests = {name: digests.get(name) or hash_tensor(tensor) for name, tensor in own.items()}
+        everything = ChainMap(dict(blueprint.unsaved), tensors)  # type: ignore[arg-type]  # only read
+        digests = {name: digests.get(name) or hash_tensor(everything[name]) for name in blueprint.used}
         return Specimen(
             model=model,
             blueprint=blueprint,
             form=blueprint.network.preprocessing,
             num_parameters=_count_parameters(blueprint, tensors),
-            tensors=own,
+            tensors=everything,
             digests=digests,
             fingerprints=_fingerprint_parts(blueprint.anatomy, digests),
             classifier=_find_classifier(blueprint, tensors),
@@ -126,16 +131,19 @@ class Workshop:
         network.module.to(self.device, self.dtype).to(memory_format=layout)  # type: ignore[call-overload]
         probe = make_probe(network.preprocessing, _PROBE_ITEMS, device=self.device, dtype=self.dtype, layout=layout)
         anatomy = dissect(network, probe)
+        slots = dict(all_tensors(network.module))
         blueprint = self._by_architecture.setdefault(
             f"{anatomy.architecture} {network.preprocessing}",
             Blueprint(
                 network=network,
                 anatomy=anatomy,
-                slots=dict(all_tensors(network.module)),
+                slots=slots,
                 kinds={name: tensor.dtype for name, tensor in tensors.items()},
                 parameters=frozenset(name for name, _ in network.module.named_parameters(remove_duplicate=False)),
                 layout=layout,
                 unsaved={name: tensor for name, tensor in tensors.items() if name not in saved},
+                used=tuple(dict.fromkeys(name for part in anatomy.parts for name in part.tensors)),
+                part_bytes=tuple(sum(slots[name].nbytes for name in part.tensors) for part in anatomy.parts),
             ),
         )
         if mould is not None:
@@ -181,14 +189,17 @@ def _of_same_tensors(
 
 def _fits(blueprint: Blueprint, weights: Weights) -> bool:
     """Whether the tensors can go into the module as they are: those of the parts have their names and shapes."""
-    used = {name for part in blueprint.anatomy.parts for name in part.tensors}
     return all(
-        name in weights
-        and weights[name].shape == blueprint.slots[name].shape
-        and weights[name].dtype == blueprint.kinds[name]
-        for name in used
+        name in weights and _describe(weights, name) == (tuple(blueprint.slots[name].shape), blueprint.kinds[name])
+        for name in blueprint.used
         if name not in blueprint.unsaved
     )
+
+
+def _describe(weights: Weights, name: str) -> tuple[tuple[int, ...], torch.dtype]:
+    """Shape and type of one tensor, which need not be made for that where it lies in a file."""
+    each = weights.place(name) if isinstance(weights, FileTensors) else weights[name]
+    return tuple(each.shape), each.dtype
 
 
 def _find_classifier(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None] | None:
@@ -203,7 +214,7 @@ def _find_classifier(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> tup
 
 
 def _count_parameters(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> int:
-    return sum(tensor.numel() for name, tensor in tensors.items() if name in blueprint.parameters)
+    return sum(math.prod(_describe(tensors, name)[0]) for name in tensors if name in blueprint.parameters)
 
 
 def _fingerprint_parts(anatomy: Anatomy, hashes: Mapping[str, str]) -> tuple[str, ...]:

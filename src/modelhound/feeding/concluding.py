@@ -8,18 +8,27 @@ Nothing here runs a model, except where other options are to be tried at the rec
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
-from modelhound.analysis.loader_advice import ModelParts, Surroundings, advise, find_best_pairs, state_verdict
+from modelhound.analysis.loader_advice import (
+    ModelParts,
+    Surroundings,
+    advise,
+    find_best_pairs,
+    state_verdict,
+    weigh_preparing,
+)
+from modelhound.analysis.loader_model import suit_computing
 from modelhound.analysis.pairs import Pair, PairTimes, count_top, rate_pairs
 from modelhound.feeding.ledger import Study
 from modelhound.feeding.studying import Studied, stretch
 from modelhound.feeding.sweeping import compose_run
 from modelhound.feeding.tuning import tune
-from modelhound.records import KindAnswer, LengthPoint, PairSeconds
+from modelhound.records import ItemsPrepared, KindAnswer, LengthPoint, PairSeconds
 from modelhound.settings import LoaderSearchSettings, LoaderSettings
 
-__all__ = ["choose_pairs", "conclude"]
+__all__ = ["choose_pairs", "conclude", "headline", "weigh_kinds"]
 
 _CUDA_BATCHES, _CPU_BATCHES = (32, 64, 128, 256, 512, 1024), (8, 16, 32, 64, 128)
 _LENGTHS = (100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -77,6 +86,7 @@ def conclude(asked: Study, studied: Studied, *, num_items: int, options: Sequenc
         kind="preprocessed" if asked.item_kind == "preprocessed" else "raw",
         device=asked.feed.device,
         num_items=num_items,
+        compute_batch=suit_computing([studied.laws.steps[model] for model in times.models]),
     )
     notes: list[str] = []
     if options:
@@ -108,6 +118,25 @@ def conclude(asked: Study, studied: Studied, *, num_items: int, options: Sequenc
         ),
         notes,
     )
+
+
+def weigh_kinds(kinds: Sequence[KindAnswer], cost: ItemsPrepared | None) -> tuple[KindAnswer, ...]:
+    """The same answers; with both kinds at hand, raw items also say when preparing them pays back."""
+    found = {kind.kind: kind for kind in kinds}
+    if len(found) == 2 and cost is not None:
+        advice = weigh_preparing(found["raw"], found["preprocessed"], cost)
+        if advice is not None:
+            raw = found["raw"]
+            others = tuple(each for each in raw.advice if "--kind raw,preprocessed" not in each.text)
+            found["raw"] = msgspec.structs.replace(raw, advice=(*others, advice))
+    return tuple(found[kind.kind] for kind in kinds)
+
+
+def headline(kinds: Sequence[KindAnswer]) -> str:
+    """The answer in a few words."""
+    recommended = [(kind.kind, kind.recommended) for kind in kinds if kind.recommended is not None]
+    parts = [f"{kind} {pair.batch} x {pair.workers}" for kind, pair in recommended]
+    return ", ".join(parts) or "no pair works with all models"
 
 
 def _surroundings(asked: Study, studied: Studied, num_items: int) -> Surroundings:

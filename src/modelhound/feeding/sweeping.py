@@ -8,6 +8,7 @@ models share is measured once, beside the one that most share.
 """
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ __all__ = ["COMPUTE_ALONE", "LOAD_ALONE", "Laws", "compose_run", "expect_runs", 
 COMPUTE_ALONE, LOAD_ALONE = "compute alone", "load alone"
 
 _STEP_SHARE = 4  # the largest batch whose steps are measured is this part of a run; larger ones follow by a line
+_NUM_VISITS = 2
 _NUM_ROUNDS = 3  # batches that each worker makes when loading is measured
 _BYTES_PER_PIXEL, _BYTES_PER_TOKEN = 3 * 4, 3 * 8  # three channels of float32; at most three tensors of int64
 _SOON_AGAIN = 0.5  # seconds: what is shorter is measured twice, since the system may just have been busy
@@ -117,14 +119,18 @@ def compose_run(study: Study, laws: Laws, model: str, pair: Pair, num_items: int
 
 
 def _measure_steps(study: Study, ledger: Ledger) -> None:
+    """Every model with some batch sizes, twice with the others in between: what disturbs one visit is gone at the next."""
     batches = _step_batches(sorted({batch for batch, _ in study.pairs}), study.num_items)
-    for done, (model, network) in enumerate(study.networks.items()):
-        study.watch(Progress(task="computing alone", done=done, total=len(study.networks), detail=model))
+    visits = list(itertools.product(range(_NUM_VISITS), study.networks.items()))
+    for done, (visit, (model, network)) in enumerate(visits):
+        study.watch(Progress(task="computing alone", done=done, total=len(visits), detail=model))
         for batch in batches:
-            known = any((each.model, each.batch) == (model, batch) for each in ledger.steps)
-            if known or ledger.has_failed(model, (batch, 0), COMPUTE_ALONE):
+            num_known = sum((each.model, each.batch) == (model, batch) for each in ledger.steps)
+            if num_known > visit:
                 continue
-            worked = ledger.measure(
+            if ledger.has_failed(model, (batch, 0), COMPUTE_ALONE):
+                break  # a larger batch needs more of whatever was missing
+            ledger.measure(
                 lambda network=network, model=model, batch=batch: measure_steps(  # type: ignore[misc]
                     network, study.dataset, study.feed, model=model, batch=batch
                 ),
@@ -132,9 +138,7 @@ def _measure_steps(study: Study, ledger: Ledger) -> None:
                 pair=(batch, 0),
                 phase=COMPUTE_ALONE,
             )
-            if not worked:
-                break  # a larger batch needs more of whatever was missing
-    study.watch(Progress(task="computing alone", done=len(study.networks), total=len(study.networks)))
+    study.watch(Progress(task="computing alone", done=len(visits), total=len(visits)))
 
 
 def _step_batches(batches: Sequence[int], num_items: int) -> list[int]:

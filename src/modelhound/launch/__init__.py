@@ -1,5 +1,6 @@
 """Run a function somewhere else.
 
+    crew       on workers of a Ray cluster that die, are replaced and overtaken
     fresh      in a new interpreter, once
     ranks      on N ranks at once, under torchrun
     slurm      as a SLURM job, once on every node

@@ -49,10 +49,11 @@ def _call(request: _Request) -> Any:
     local_rank = int(os.environ["LOCAL_RANK"])
     if on_gpu:
         torch.cuda.set_device(local_rank)
+    has_nccl = on_gpu and distributed.is_nccl_available()  # gloo carries a GPU's tensors too, through the host
     distributed.init_process_group(
-        "nccl" if on_gpu else "gloo",
+        "nccl" if has_nccl else "gloo",
         timeout=datetime.timedelta(seconds=request.deadline_seconds),
-        device_id=torch.device("cuda", local_rank) if on_gpu else None,
+        device_id=torch.device("cuda", local_rank) if has_nccl else None,
     )
     module, _, name = request.function.partition(":")
     value = getattr(importlib.import_module(module), name)(request.argument)

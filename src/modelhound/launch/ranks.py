@@ -2,8 +2,8 @@
 
 In:  the dotted name of a function, its argument as JSON values, how many ranks, a folder for their files
 Out: what rank 0 .. N-1 returned; or an error that says which rank died how, with the end of its log
-Nothing here knows what the function does. When it is called, torch.distributed is ready (gloo on CPUs, NCCL on GPUs). Every
-rank writes files of its own, all in `folder`:
+Nothing here knows what the function does. When it is called, torch.distributed is ready: NCCL on GPUs where torch has it, else
+gloo. Every rank writes files of its own, all in `folder`:
 
     rank-0.log        what it printed
     rank-0.json       what it returned
@@ -33,7 +33,8 @@ from modelhound.records import Progress, Watch, silent
 
 __all__ = ["OVER", "Cluster", "follow", "put_file", "run_agent", "run_on_ranks"]
 
-_TAIL_CHARACTERS = 2000
+_TAIL_LINES, _TAIL_CHARACTERS = 5, 600
+_FRAME = re.compile(r"\s|Traceback \(most recent|frame #\d|The above exception|During handling of")
 _POLL_SECONDS = 0.1
 _FOLLOW_SECONDS = 1.0
 _REQUEST = "request.json"
@@ -240,9 +241,10 @@ def _explain(folder: Path, num_ranks: int, last_words: str) -> HoundError:
         return RankError(f"cannot run {num_ranks} ranks: torchrun ended early: {_tail(last_words)}")
     # One that was killed comes first: others that lost it died of that. SIGTERM is how torchrun stops the rest.
     rank, code = min(failed, key=lambda each: (each[1] >= 0, each[1] == -signal.SIGTERM))
+    words = _tail(_read_log(folder, rank))
     return RankError(
         f"cannot go on: rank {rank} of {num_ranks} ended by {_name_ending(code)}, and the others were stopped; start the same "
-        f"command again to go on from the last checkpoint. The end of its log: {_tail(_read_log(folder, rank))}"
+        f"command again to go on from the last checkpoint. The end of its log, rank-{rank}.log: {words}"
     )
 
 
@@ -260,4 +262,6 @@ def _read_log(folder: Path, rank: int) -> str:
 
 
 def _tail(text: str) -> str:
-    return text.strip()[-_TAIL_CHARACTERS:] or "(it wrote nothing)"
+    """The last lines without the frames of a traceback, which the log has: a result must not be full of paths."""
+    lines = [line for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
+    return " / ".join(lines[-_TAIL_LINES:])[-_TAIL_CHARACTERS:] or "(it wrote nothing)"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from modelhound.errors import RequestError
+from modelhound.errors import RequestError, first_line
 from modelhound.launch.ranks import Cluster
 
 __all__ = ["Job", "find_place", "make_script", "submit"]
@@ -76,7 +76,7 @@ def submit(job: Job, folder: Path, function: str, argument: Any) -> str:
         executor.update_parameters(**job.parameters())
         return str(executor.submit(_Call(function, argument)).job_id)
     except Exception as error:  # whatever the cluster's commands say
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise RequestError(
             f"cannot submit to SLURM: {reason}; check --partition, --minutes, --gpus and --nodes"
         ) from error

@@ -1,16 +1,29 @@
 """Models and a data set -> a record of each model, with its scores and where its time went.
 
     scoring    features of one model -> its record
+    loading    what `hound loader` found, taken over
     plainly    one model after the other, everything anew: the reference
     foreseeing what it would take, before anything runs
+    spread     the same on the machines of a Ray cluster; share is what each of its workers does
     together   all models at once, with everything shared, and those dropped that have lost
+    finals     the best of them once more, by short fine-tuning: trials, trial_pool and held_items are its parts
 
 Nothing here knows run folders or rankings.
 """
 
 from modelhound.measuring.foreseeing import foresee
+from modelhound.measuring.loading import use_recommended
 from modelhound.measuring.plainly import measure_plainly
 from modelhound.measuring.scoring import Job
+from modelhound.measuring.spread import choose_spread_device, measure_spread
 from modelhound.measuring.together import measure_together
 
-__all__ = ["Job", "foresee", "measure_plainly", "measure_together"]
+__all__ = [
+    "Job",
+    "choose_spread_device",
+    "foresee",
+    "measure_plainly",
+    "measure_spread",
+    "measure_together",
+    "use_recommended",
+]

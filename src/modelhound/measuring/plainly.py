@@ -48,6 +48,8 @@ def _measure(job: Job, model: ModelRef, stamp: str, meter: Meter) -> ModelMeasur
         device=meter.device,
         batch=settings.batch or suitable_batch(network.preprocessing, meter.device),
         workers=settings.workers,
+        prefetch=job.prefetch,
+        pin=job.pin,
         meter=meter,
         classify="leep" in job.scorers,
         watch=job.watch,

@@ -5,6 +5,7 @@ Out: a ModelMeasured: scores of the layer that is best, raw seconds, and notes a
 Nothing here knows how features were made.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from modelhound.data import Dataset, InputForm, Preprocessing
+from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.errors import HoundError
 from modelhound.models import ModelRef
@@ -26,7 +28,7 @@ from modelhound.records import (
     pack_items,
     silent,
 )
-from modelhound.scores import FeatureSet, Scores, score
+from modelhound.scores import FeatureSet, Groundwork, Scores, score
 from modelhound.settings import SearchSettings, decisive_scorer
 
 __all__ = ["Job", "Seen", "explain_error", "make_record", "score_best_layer"]
@@ -57,6 +59,10 @@ class Job:
     show: Callable[[str, np.ndarray], None] = _look_away
     """Called with the features of each model that is the best so far."""
     watch: Watch = silent
+    prefetch: int = BATCHES_AHEAD
+    """Batches that each loader process is ahead, in the plain path."""
+    pin: bool | None = None
+    """Whether the plain path loads into pinned memory; None where a GPU is fed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,8 @@ class Seen:
     num_parameters: int
     layers: Sequence[FeatureSet]
     num_truncated: int
+    max_tokens: int | None = None
+    """To which these were cut, if `form` does not say it."""
     notes: tuple[str, ...] = ()
 
 
@@ -79,10 +87,18 @@ def score_best_layer(
     *,
     seed: int,
     timed: Callable[[str], AbstractContextManager[None]],
+    found: Callable[[int, Groundwork], None] = lambda place, groundwork: None,
 ) -> tuple[Scores, int]:
-    """The scores of the layer that the decisive scorer likes best, and its place."""
+    """The scores of the layer that the decisive scorer likes best, and its place.
+
+    `found` is told what was found of each layer that would serve for other targets too.
+    """
     decisive = decisive_scorer(scorers)
-    by_layer = [score(layer, scorers, seed=seed, timed=timed) for layer in layers]
+    by_layer = []
+    for place, layer in enumerate(layers):
+        scored = score(layer, scorers, seed=seed, timed=timed)
+        found(place, scored.groundwork)
+        by_layer.append(dataclasses.replace(scored, groundwork=Groundwork()))  # large, and not needed any more
     best = max(range(len(by_layer)), key=lambda place: by_layer[place].values[decisive].value)
     return by_layer[best], best
 
@@ -122,7 +138,7 @@ def _notes(seen: Seen, dataset: Dataset, scores: Scores, layer: int) -> list[str
     if isinstance(reader, PreparedReader) and isinstance(form, Preprocessing) and not reader.holds(form):
         notes.append("its way to resize is not among those prepared, so that images were resized twice")
     if seen.num_truncated:
-        limit = getattr(form, "max_tokens", None)
+        limit = getattr(form, "max_tokens", seen.max_tokens)
         notes.append(f"{seen.num_truncated} of {len(dataset)} texts were cut to {limit} tokens")
     return notes
 

@@ -28,6 +28,7 @@ from modelhound.features.engine import Rows
 from modelhound.features.many import Session
 from modelhound.features.workshop import Specimen
 from modelhound.measuring.scoring import Job, Seen, explain_error, make_record, score_best_layer
+from modelhound.measuring.verdicts import Judged, Verdicts
 from modelhound.meter import Lanes, Meter
 from modelhound.plan import ExplainedNode, Plan, explain_plan, forecast_plan
 from modelhound.records import Failure, ModelDropped, PhaseSamples, PlanMade, PlanNode, Progress
@@ -37,6 +38,7 @@ from modelhound.settings import DEFAULT_TOP, decisive_scorer
 __all__ = ["choose_dtype", "decide_rungs", "describe_plan", "measure_together"]
 
 _SCORERS_AT_ONCE = 3  # on a device: scoring is many small steps, between which it would wait
+_WARM_UP_SECONDS = 60.0  # after which the threads stop waiting for each other
 _WARM_UP_ITEMS, _WARM_UP_FEATURES = 2000, 256
 _JUDGE_SECONDS = {"cpu": 0.02, "cuda": 0.05}  # of one model after a rung: starting parts again, and the decisive scorer
 
@@ -85,12 +87,15 @@ def measure_together(job: Job) -> None:
             race.judge(items.stop)
         if session.trouble is not None:
             job.warn(session.trouble)
+    race.close()
     job.tell(lanes.timeline())
     if settings.precision == "auto" and choose_dtype(job) != torch.float32:
         _settle_in_fp32(job, race.finals)
 
 
-def _settle_in_fp32(job: Job, finals: Mapping[str, NDArray[np.float64]]) -> None:
+def _settle_in_fp32(
+    job: Job, finals: Mapping[str, NDArray[np.float64]], measure: Callable[[Job], None] = measure_together
+) -> None:
     """Measure the best models once more, where rounding might have decided between them."""
     close = close_race(finals)
     if len(close) < 2:
@@ -100,7 +105,7 @@ def _settle_in_fp32(job: Job, finals: Mapping[str, NDArray[np.float64]]) -> None
         job.settings, precision="fp32", exhaustive=True, risk=type(job.settings).risk, models=close
     )
     models = {model: stamp for model, stamp in job.models.items() if str(model) in close}
-    measure_together(dataclasses.replace(job, models=models, settings=settings))
+    measure(dataclasses.replace(job, models=models, settings=settings))
 
 
 def choose_dtype(job: Job) -> torch.dtype:
@@ -160,12 +165,20 @@ def _as_record(node: ExplainedNode) -> PlanNode:
 
 
 class _Aside:
-    """Scores while the device goes on with other models: in a thread and on a stream of its own; on a CPU, at once."""
+    """Scores while the device goes on with other models: in threads with a stream each; on a CPU, at once."""
 
     def __init__(self, device: str, lanes: Lanes) -> None:
         self._device, self._lanes = device, lanes
-        self._threads = ThreadPoolExecutor(_SCORERS_AT_ONCE, thread_name_prefix="score") if device != "cpu" else None
+        self._threads = (
+            ThreadPoolExecutor(_SCORERS_AT_ONCE, thread_name_prefix="score", initializer=self._settle_in)
+            if device != "cpu"
+            else None
+        )
         self._waiting: list[Future[None]] = []
+
+    def _settle_in(self) -> None:
+        """One stream for each thread: memory that was freed on one stream is not given to another."""
+        torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
         return self
@@ -184,13 +197,15 @@ class _Aside:
         self._waiting.append(self._threads.submit(self._do_on_stream, work, model, rows, keep, made))
 
     def warm_up(self, work: Callable[[], None]) -> None:
-        """Do this once beforehand: what a device does for the first time takes a second or more."""
+        """Do this once beforehand in every thread: what is done for the first time takes a second or more."""
         if self._threads is not None:
-            self._threads.submit(self._warm_up, work)
+            together = threading.Barrier(_SCORERS_AT_ONCE)  # so that no thread takes the turn of another
+            for _ in range(_SCORERS_AT_ONCE):
+                self._threads.submit(self._warm_up, work, together)
 
-    def _warm_up(self, work: Callable[[], None]) -> None:
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(stream), contextlib.suppress(Exception):
+    def _warm_up(self, work: Callable[[], None], together: threading.Barrier) -> None:
+        with contextlib.suppress(Exception):
+            together.wait(_WARM_UP_SECONDS)
             work()
 
     def wait(self) -> None:
@@ -213,11 +228,11 @@ class _Aside:
         keep: Callable[[], None],
         made: torch.cuda.Event,
     ) -> None:
-        with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
-            made.wait()
-            rows.features.record_stream(torch.cuda.current_stream(self._device))
-            self._do(work, model, rows, keep)
-            torch.cuda.current_stream(self._device).synchronize()
+        own = torch.cuda.current_stream(self._device)
+        made.wait(own)
+        rows.features.record_stream(own)
+        self._do(work, model, rows, keep)
+        own.synchronize()
 
 
 class _Race:
@@ -231,6 +246,8 @@ class _Race:
         self._alone = threading.Lock()
         self._seconds: dict[str, dict[str, float]] = {}
         self._features: dict[str, list[torch.Tensor]] = {}
+        self._standings: dict[str, NDArray[np.float64]] = {}
+        """What the decisive scorer says of each item so far, of every model in the present rung."""
         self._truncated: dict[str, int] = {}
         self._notes: dict[str, tuple[str, ...]] = {}
         self.finals: dict[str, NDArray[np.float64]] = {}
@@ -240,6 +257,12 @@ class _Race:
         self._sizes: tuple[int, ...] = (len(job.dataset),)
         self.order: Sequence[int] = range(len(job.dataset))
         self._targets = torch.from_numpy(job.dataset.targets)
+        self._verdicts = Verdicts(
+            job.dataset, job.scorers, seed=job.settings.seed, device=job.device, remember=not job.settings.fresh
+        )
+
+    def close(self) -> None:
+        self._verdicts.close()
 
     def try_scorers(self) -> None:
         """Score some noise."""
@@ -272,8 +295,8 @@ class _Race:
         """May be called from several threads, as may `take`."""
         if isinstance(error, RequestError | StoreError):
             raise error  # not this model's fault: data that changed or cannot be read, a disk that is full
+        self._job.tell(Failure(model=model, phase=phase, error=explain_error(error)))
         with self._alone:
-            self._job.tell(Failure(model=model, phase=phase, error=explain_error(error)))
             self._leave(model)
 
     def take(self, model: str, rows: Rows) -> None:
@@ -288,22 +311,15 @@ class _Race:
             own[phase] = own.get(phase, 0.0) + seconds
         if last:
             self._finish(model)
+        else:
+            self._look_at(model)
 
     def judge(self, num_items: int) -> None:
         """After a rung: who has lost?"""
-        if num_items == len(self._job.dataset):
+        scored = {model: self._standings.pop(model) for model in self.running if model in self._standings}
+        if num_items == len(self._job.dataset) or not scored:
             return
         top = self._job.settings.top or DEFAULT_TOP
-        scored = {}
-        for model in list(self.running):
-            meter = Meter(self._job.device)
-            try:
-                with meter.phase("score"):
-                    scored[model] = self._item_scores(model)
-            except Exception as error:  # features that no scorer can take
-                self.lose(model, meter.current_phase, error)
-        if not scored:
-            return
         verdicts = judge_rung(
             tuple(scored),
             np.stack(tuple(scored.values())),
@@ -327,7 +343,21 @@ class _Race:
                 )
                 self._leave(verdict.model)
 
-    def _item_scores(self, model: str) -> np.ndarray:
+    def _look_at(self, model: str) -> None:
+        """Where a model stands after this rung."""
+        meter = Meter(self._job.device)
+        try:
+            with meter.phase("score"):
+                self._standings[model] = self._item_scores(model)
+        except RequestError:
+            raise
+        except Exception as error:  # features that no scorer can take
+            self.lose(model, meter.current_phase, error)
+            return
+        own = self._seconds[model]
+        own["score"] = own.get("score", 0.0) + meter.wall_seconds
+
+    def _item_scores(self, model: str) -> NDArray[np.float64]:
         """Of the decisive scorer, for all items so far; an item that it did not test counts nothing for anybody."""
         features = torch.cat(self._features[model]).to(self._job.device)
         targets = self._targets[torch.as_tensor(self.order[: len(features)])].to(features.device)
@@ -351,24 +381,27 @@ class _Race:
         specimen = self._session.specimens.get(model)
         opinions = _opinions(specimen, features) if specimen is not None and "leep" in job.scorers else None
         layers = [features] if features.ndim == 2 else [layer.contiguous() for layer in features.unbind(1)]
+        kept_as = self._session.name_of(model)
+        max_tokens = None if specimen is None else getattr(specimen.form, "max_tokens", None)
+        num_truncated, max_tokens = self._verdicts.texts_cut(kept_as, (self._truncated[model], max_tokens))
         seen = Seen(
             model=self._refs[model],
             stamp=job.models[self._refs[model]],
             form=None if specimen is None else specimen.form,
             num_parameters=self._num_parameters(model),
             layers=[self._feature_set(layer, self._targets.to(rows.device), opinions) for layer in layers],
-            num_truncated=self._truncated[model],
+            num_truncated=num_truncated,
+            max_tokens=max_tokens,
             notes=(*self._notes[model], *_trouble(specimen)),
         )
         try:
-            scores, layer = score_best_layer(
-                seen.layers, job.scorers, seed=job.settings.seed, timed=lambda name: meter.phase("score")
-            )
+            judged = self._ask_scorers(seen, kept_as, meter)
         except RequestError:
             raise
         except Exception as error:  # features that some scorer cannot take
             self.lose(model, meter.current_phase, error)
             return
+        scores, layer = judged.scores, judged.layer
         decisive = scores.values[self._decisive].item_scores
         assert decisive is not None
         self.finals[model] = np.nan_to_num(decisive.astype(np.float64))
@@ -385,9 +418,29 @@ class _Race:
             wall_seconds=sum(self._seconds[model].values()) + meter.wall_seconds,
             peak_memory_bytes=meter.peak_memory_bytes,
         )
+        job.tell(record)
         with self._alone:
-            job.tell(record)
             self._leave(model)
+
+    def _ask_scorers(self, seen: Seen, kept_as: str | None, meter: Meter) -> Judged:
+        """What all scorers say: remembered, or found out now and remembered."""
+        known = self._verdicts.recall(kept_as)
+        if known is not None:
+            return known
+        layers = [
+            dataclasses.replace(layer, groundwork=self._verdicts.groundwork(kept_as, place))
+            for place, layer in enumerate(seen.layers)
+        ]
+        scores, layer = score_best_layer(
+            layers,
+            self._job.scorers,
+            seed=self._job.settings.seed,
+            timed=lambda name: meter.phase("score"),
+            found=lambda place, groundwork: self._verdicts.keep_groundwork(kept_as, place, groundwork),
+        )
+        judged = Judged(scores=scores, layer=layer)
+        self._verdicts.keep(kept_as, judged)
+        return judged
 
     def _num_parameters(self, model: str) -> int:
         assert self._session is not None

@@ -5,6 +5,7 @@ Out: a Machine record; the number of cores; the device that is meant
 """
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import platform
@@ -32,6 +33,7 @@ def available_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
+@functools.cache  # to look it up takes milliseconds
 def installed_version(package: str) -> str:
     """Of an installed package; "none" where it is not there."""
     try:

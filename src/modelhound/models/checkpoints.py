@@ -7,22 +7,23 @@ format is read with weights_only, which takes tensors and plain values and refus
 """
 
 import json
+import math
 import re
+import warnings
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelhound.errors import ModelError
+from modelhound.errors import ModelError, first_line
 from modelhound.models.source import Weights
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from modelhound.models.tensor_files import FileTensors
 
 __all__ = [
     "PICKLED",
     "WEIGHT_SUFFIXES",
-    "FileTensors",
     "choose_weights",
     "count_tensors",
     "read_tensors",
@@ -58,14 +59,6 @@ _WRAPPERS = ("state_dict", "model_state_dict", "state_dict_ema", "model", "model
 """Under which names training scripts keep the tensors of a network."""
 
 
-class FileTensors(dict[str, "Tensor"]):
-    """Tensors by name, and the safetensors files that hold these and no others."""
-
-    def __init__(self, tensors: Mapping[str, "Tensor"], paths: tuple[Path, ...]) -> None:
-        super().__init__(tensors)
-        self.paths = paths
-
-
 def choose_weights(model: str, names: Collection[str]) -> str:
     """The file, or the index of several, to read the weights of a model from."""
     for name in _USUAL:
@@ -89,7 +82,7 @@ def shard_names(model: str, index: Path) -> tuple[str, ...]:
     """The files over which an index says the weights are spread."""
     try:
         shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(
             f"cannot read weights of {model}: expected a weight_map in {index.name!r}, but {type(error).__name__}: {error}; "
             "fetch it again"
@@ -107,11 +100,12 @@ def shard_names(model: str, index: Path) -> tuple[str, ...]:
 def read_tensors(model: str, path: Path) -> Weights:
     """The tensors of one file, or of all files that an index names."""
     if path.name.endswith(_INDEX):
-        shards = [read_tensors(model, path.parent / name) for name in shard_names(model, path)]
-        tensors = {name: tensor for shard in shards for name, tensor in shard.items()}
-        return FileTensors(tensors, tuple(each for shard in shards for each in getattr(shard, "paths", ())))
+        shards = [path.parent / name for name in shard_names(model, path)]
+        if shards[0].suffix == ".safetensors":
+            return _read_safetensors(model, shards)
+        return {name: tensor for shard in shards for name, tensor in _read_pickled(model, shard).items()}
     if path.suffix == ".safetensors":
-        return _read_safetensors(model, path)
+        return _read_safetensors(model, [path])
     if path.suffix in PICKLED:
         return _read_pickled(model, path)
     raise ModelError(
@@ -124,28 +118,22 @@ def count_tensors(model: str, path: Path) -> int:
     """How many numbers the tensors of a file hold; of safetensors, only the header is read."""
     if path.suffix != ".safetensors":
         return sum(int(tensor.numel()) for tensor in read_tensors(model, path).values())
+    places = _read_safetensors(model, [path])
+    return sum(math.prod(places.place(name).shape) for name in places)
+
+
+def _read_safetensors(model: str, paths: Sequence[Path]) -> "FileTensors":
     from safetensors import SafetensorError, safe_open
 
-    count = 0
+    from modelhound.models.tensor_files import open_tensors
+
+    path = paths[0]
     try:
-        with safe_open(path, framework="numpy") as file:
-            for name in file.keys():  # noqa: SIM118  # not a dict
-                size = 1
-                for side in file.get_slice(name).get_shape():
-                    size *= side
-                count += size
-    except (OSError, SafetensorError) as error:
-        raise _damaged(model, path, error) from error
-    return count
-
-
-def _read_safetensors(model: str, path: Path) -> Weights:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return FileTensors(load_file(path), (path,))
-    except (OSError, SafetensorError) as error:
+        for path in paths:
+            with safe_open(path, framework="numpy"):  # which checks that the header and the file agree
+                pass
+        return open_tensors(paths)
+    except (OSError, SafetensorError, ValueError) as error:
         raise _damaged(model, path, error) from error
 
 
@@ -156,7 +144,9 @@ def _read_pickled(model: str, path: Path) -> Weights:
 
     try:
         # files of before 2020 are not archives and cannot be mapped into memory
-        held = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other kinds of pickles: what cannot be read is said below
+            held = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise ModelError(
@@ -191,7 +181,7 @@ def _unwrap(held: Any) -> dict[str, Any]:
 
 
 def _damaged(model: str, path: Path, error: Exception) -> ModelError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    reason = first_line(error)
     return ModelError(
         f"cannot read weights of {model} from {path.name!r}: {reason}; the file is damaged or cannot be opened, fetch it again"
     )

@@ -19,7 +19,7 @@ import huggingface_hub as client
 from huggingface_hub import errors as trouble
 from huggingface_hub.utils import disable_progress_bars, logging, validate_repo_id  # type: ignore[attr-defined]
 
-from modelhound.errors import ModelError
+from modelhound.errors import ModelError, first_line
 
 __all__ = ["HubClient", "Snapshot"]
 
@@ -96,7 +96,7 @@ class HubClient:
             return sorted({model.id for model in listed})
         except Exception as error:
             if not _is_unreachable(error):
-                raise ModelError(f"cannot list models of the hub: {_first_line(error)}; try again later") from error
+                raise ModelError(f"cannot list models of the hub: {first_line(error)}; try again later") from error
             self._unreachable = error
         names = self.cached_names()
         if not names:
@@ -184,7 +184,7 @@ class HubClient:
     def _why_unreachable(self, error: Exception) -> str:
         if isinstance(error, trouble.OfflineModeIsEnabled):
             return "HF_HUB_OFFLINE is set, so the hub is not asked"
-        return f"the hub at {self._api.endpoint} does not answer ({_first_line(error)})"
+        return f"the hub at {self._api.endpoint} does not answer ({first_line(error)})"
 
     def _explain(self, repository: str, revision: str | None, error: Exception, file: str = "") -> ModelError:
         """What went wrong and what to do, in plain words."""
@@ -204,9 +204,9 @@ class HubClient:
             case OSError(errno=errno.ENOSPC | errno.EDQUOT):
                 why = "the disk is full; free some space, or set HF_HOME to a folder on another disk"
             case PermissionError():
-                why = f"the cache cannot be written ({_first_line(error)}); make it writable, or set HF_HOME to another folder"
+                why = f"the cache cannot be written ({first_line(error)}); make it writable, or set HF_HOME to another folder"
             case _ if file and not isinstance(error, trouble.LocalEntryNotFoundError):
-                why = f"the download of {file!r} broke off ({_first_line(error)}); start again, finished files are kept"
+                why = f"the download of {file!r} broke off ({first_line(error)}); start again, finished files are kept"
             case _ if _is_unreachable(error):
                 lacking = f"its {file!r}" if file else "it"
                 why = (
@@ -215,7 +215,7 @@ class HubClient:
                     f"`hf download {repository}`"
                 )
             case _:
-                why = f"{_first_line(error)}; see {page}"
+                why = f"{first_line(error)}; see {page}"
         return ModelError(f"cannot fetch {_name(repository, revision)}: {why}")
 
 
@@ -240,7 +240,3 @@ def _is_unreachable(error: Exception) -> bool:
         return error.response is not None and error.response.status_code >= _SERVER_TROUBLE
     from_transport = type(error).__module__.partition(".")[0] in _TRANSPORTS
     return from_transport or isinstance(error, ConnectionError | TimeoutError | trouble.LocalEntryNotFoundError)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -99,7 +99,7 @@ class Layout:
                 f"cannot use {self.model}: expected a config.json of transformers or timm, {_list_files(self.folder)}; "
                 "choose another model, or for one file of weights name its network with --arch"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ModelError(
                 f"cannot use {self.model}: expected JSON in its config.json, but {error}; fetch it again"
             ) from error
@@ -126,7 +126,7 @@ class Layout:
             stated = json.loads((self.folder / _POOLING).read_text(encoding="utf-8"))
             modes = {"pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
             asked = {name for key, name in modes.items() if stated.get(key)} | {stated.get("pooling_mode")}
-        except (OSError, ValueError, AttributeError, TypeError):
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError):
             return "mean"
         # several at once are concatenated there; the mean is nearly always one of them
         is_one = not stated.get("pooling_mode_mean_tokens") and len(asked - {None}) == 1

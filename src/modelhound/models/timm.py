@@ -15,7 +15,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from modelhound import __version__
 from modelhound.compat import import_timm
-from modelhound.errors import ModelError
+from modelhound.errors import ModelError, first_line
 from modelhound.models.source import ModelCard, Network, Weights, match_names
 from modelhound.settings import PLAIN, ModelSettings
 from modelhound.store import Memo
@@ -77,7 +77,7 @@ class TimmSource:
             if isinstance(error, LocalEntryNotFoundError):
                 self._unreachable = error
             raise ModelError(
-                f"cannot read weights of timm:{name} from {trained.hf_hub_id} on the hub: {_first_line(error)}; check the "
+                f"cannot read weights of timm:{name} from {trained.hf_hub_id} on the hub: {first_line(error)}; check the "
                 "connection or HF_ENDPOINT, download it beforehand into the hub's cache, or use --weights random"
             ) from error
         return weights
@@ -97,7 +97,7 @@ class TimmSource:
                 )
         except RuntimeError as error:
             raise ModelError(
-                f"cannot build timm:{name}: its weights do not fit the network: {_first_line(error)}; "
+                f"cannot build timm:{name}: its weights do not fit the network: {first_line(error)}; "
                 "delete the file from the hub's cache and start again"
             ) from error
         return wrap_timm_module(module)
@@ -177,7 +177,3 @@ def _in_cache(repository: str, *filename: str) -> bool:
 
     names = filename or ("model.safetensors", "pytorch_model.bin")
     return any(isinstance(try_to_load_from_cache(repository, name), str) for name in names)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -7,22 +7,29 @@
     memory       a plan -> bytes at its fullest moment
     forecast     a plan -> seconds by phase, work with and without sharing
     explanation  a plan -> a tree to draw
+    placing      chains -> which of many workers runs which models
+    dealing      a placement -> what each worker does next, while some die and others fall behind
 
 Nothing in this room imports torch, opens a file or reads a clock.
 """
 
 from modelhound.plan.chain import Chain, Costs, Keep, Plan, Segment, Step
+from modelhound.plan.dealing import Deal
 from modelhound.plan.explanation import ExplainedNode, explain_plan
 from modelhound.plan.forecast import Forecast, forecast_plan
 from modelhound.plan.memory import peak_bytes
+from modelhound.plan.placing import Parcel, Placement, place_chains
 from modelhound.plan.planning import make_plan, replan
 
 __all__ = [
     "Chain",
     "Costs",
+    "Deal",
     "ExplainedNode",
     "Forecast",
     "Keep",
+    "Parcel",
+    "Placement",
     "Plan",
     "Segment",
     "Step",
@@ -30,5 +37,6 @@ __all__ = [
     "forecast_plan",
     "make_plan",
     "peak_bytes",
+    "place_chains",
     "replan",
 ]

@@ -6,6 +6,9 @@
     feeding        items, or stored outputs of the layers before, a batch at a time
     benches        models taken apart, with their files and layers: everything that is not timed
     jobs           one job from the files to the score, timed
+    staging        what several jobs of one model stand on: outputs that were stored for them
+    rounds         what is measured in one go, and where its files lie
+    stand_ins      text encoders where no hub answers
 
 Nothing here knows run folders, or what the seconds mean.
 """

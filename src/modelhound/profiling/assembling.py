@@ -45,7 +45,8 @@ def move(
         if place not in moved:
             order = layout if tensor.ndim == 4 else torch.preserve_format
             kind = dtype if tensor.is_floating_point() else tensor.dtype
-            moved[place] = tensor.to(device, kind, memory_format=order)
+            # the device converts faster than the host, and what is copied is what the file holds
+            moved[place] = tensor.to(device).to(kind, memory_format=order)
         _put(network.module, name, moved[place])
 
 

@@ -35,13 +35,16 @@ class Meal:
 
     inputs: Inputs
     value: Tensor | None = None
-    """What the layer before the first one returned."""
+    """What the layer before the first one returned; images then only stand for their shape."""
     num_items: int
 
     def serve(self, device: str, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Inputs, Tensor | None]:
         """The same on the device, as the network wants it."""
         inputs: Inputs
-        if isinstance(self.inputs, Tensor):
+        if isinstance(self.inputs, Tensor) and self.value is not None:
+            # nobody looks at the pixels any more: to copy them would be work that the last layers do not have
+            inputs = torch.zeros((), device=device, dtype=dtype).expand(self.inputs.shape)
+        elif isinstance(self.inputs, Tensor):
             inputs = self.inputs.to(device, dtype, non_blocking=True, memory_format=layout)
         else:
             inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in self.inputs.items()}

@@ -133,8 +133,13 @@ def configurations_of(
     return found, missing
 
 
-def profile_configuration(configuration: Configuration, stage: Stage) -> ConfigurationProfiled:
-    """Time one job, then what else belongs to it: reading again, cold and warm, and scoring by the other scorers."""
+def profile_configuration(
+    configuration: Configuration, stage: Stage, *, scorings: tuple[ScoringTimed, ...] = ()
+) -> ConfigurationProfiled:
+    """Time one job, then what else belongs to it: reading again, cold and warm, and scoring by the other scorers.
+
+    All configurations of a stage end in features of the same size, so `scorings` of one serve the others.
+    """
     bench, workload = stage.bench, stage.workload
     shares = _shares_of(configuration, bench)
     files = tuple(dict.fromkeys(share.file for share in shares))
@@ -168,7 +173,7 @@ def profile_configuration(configuration: Configuration, stage: Stage) -> Configu
         cold_read_seconds=cold_reads,
         warm_read_seconds=warm_reads,
         usual_build_seconds=_build_again(stage) if configuration.form == "full" else (),
-        scorings=_score_again(ran.features[0], stage),
+        scorings=scorings or _score_again(ran.features[0], stage),
         peak_memory_bytes=ran.meter.peak_memory_bytes,
         notes=(*bench.notes, *workload.notes),
     )

@@ -16,7 +16,16 @@ from modelhound.records.breakeven import (
     TrainingTimed,
     WayOfSearching,
 )
-from modelhound.records.latency import CeilingsMeasured, Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed
+from modelhound.records.finals import Finalist, FinalsAnswer, FinalsCosts, TrialDone
+from modelhound.records.latency import (
+    CeilingsMeasured,
+    Cost,
+    LatencyFailed,
+    LatencyMeasured,
+    LatencyPoint,
+    OperatorKind,
+    WhyFailed,
+)
 from modelhound.records.loader import (
     Advice,
     BestPair,
@@ -25,6 +34,7 @@ from modelhound.records.loader import (
     KindAnswer,
     LengthPoint,
     LoaderAnswer,
+    LoaderUsed,
     LoadMeasured,
     PairFailed,
     PairRegret,
@@ -84,6 +94,9 @@ __all__ = [
     "Failure",
     "FeaturesTimed",
     "FeedMeasured",
+    "Finalist",
+    "FinalsAnswer",
+    "FinalsCosts",
     "HardItem",
     "ItemMap",
     "ItemSkipped",
@@ -95,11 +108,13 @@ __all__ = [
     "LengthPoint",
     "LoadMeasured",
     "LoaderAnswer",
+    "LoaderUsed",
     "Machine",
     "ModelDropped",
     "ModelMeasured",
     "ModelTrained",
     "Operator",
+    "OperatorKind",
     "OperatorsProfiled",
     "PairFailed",
     "PairRegret",
@@ -125,6 +140,7 @@ __all__ = [
     "Timeline",
     "TopCount",
     "TrainingTimed",
+    "TrialDone",
     "TuneMeasured",
     "Watch",
     "WayOfSearching",
@@ -141,6 +157,8 @@ AnyRecord = (
     | Failure
     | ModelMeasured
     | ModelDropped
+    | FinalsCosts
+    | TrialDone
     | ConfigurationProfiled
     | TrainingTimed
     | FeaturesTimed
@@ -148,6 +166,7 @@ AnyRecord = (
     | CeilingsMeasured
     | LatencyMeasured
     | LatencyFailed
+    | LoaderUsed
     | PlanMade
     | Timeline
     | ItemMap

@@ -122,6 +122,8 @@ class BreakevenFindings(msgspec.Struct, frozen=True, kw_only=True):
     counts: tuple[BreakEvenCount, ...]
     training: tuple[ExtrapolationStep, ...]
     searching: tuple[ExtrapolationStep, ...]
+    extrapolated: str = ""
+    """What the last two say together, in a sentence; nothing where nothing was assumed."""
     assumptions: tuple[str, ...]
     confidence: float
     price_per_hour: float | None = None

@@ -6,9 +6,11 @@ import msgspec
 
 from modelhound.records.run import Record
 
-__all__ = ["CeilingsMeasured", "Cost", "LatencyFailed", "LatencyMeasured", "LatencyPoint", "WhyFailed"]
+__all__ = ["CeilingsMeasured", "Cost", "LatencyFailed", "LatencyMeasured", "LatencyPoint", "OperatorKind", "WhyFailed"]
 
 WhyFailed = Literal["out of memory", "timed out", "crashed", "error"]
+OperatorKind = Literal["product", "attention", "convolution", "grouped", "depthwise", "other"]
+"""Products of matrices, attention, and convolutions over all channels, over groups of them, over each by itself."""
 
 
 class LatencyPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,13 +48,22 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: float
     num_kernels: int
     num_parameters: int
-    operators: tuple[tuple[float, float, float, int], ...] = ()
-    """FLOPs and bytes of an item, bytes of weights, and how many operators have just these."""
+    operators: tuple[tuple[OperatorKind, float, float, float, int], ...] = ()
+    """What kind, FLOPs and bytes of an item, bytes of weights, and how many operators have just these."""
+
+    @property
+    def flops_by_kind(self) -> dict[str, float]:
+        """Of an item; devices are not equally quick at all of them."""
+        found: dict[str, float] = {}
+        for kind, flops, _, _, number in self.operators:
+            if flops:
+                found[kind] = found.get(kind, 0.0) + number * flops
+        return found
 
     @property
     def weights_read(self) -> float:
         """Bytes of weights that one call reads: more than there are where layers share them."""
-        return sum(weights * number for _, _, weights, number in self.operators) or self.weight_bytes
+        return sum(weights * number for _, _, _, weights, number in self.operators) or self.weight_bytes
 
 
 class CeilingsMeasured(Record, frozen=True, kw_only=True, tag="latency_ceilings"):
@@ -65,6 +76,10 @@ class CeilingsMeasured(Record, frozen=True, kw_only=True, tag="latency_ceilings"
     bytes_per_second: float
     memory_limit_bytes: int
     """What a point may use."""
+    kind_flops_per_second: dict[str, float] = msgspec.field(default_factory=dict)
+    """The most of each kind of operator; `flops_per_second` is the highest of them."""
+    tf32: str | None = None
+    """On a GPU: which numbers of 32 bits were rounded to 19 before they were multiplied: none, convolutions, or all."""
 
 
 class LatencyMeasured(Record, frozen=True, kw_only=True, tag="latency_point"):
@@ -88,9 +103,13 @@ class LatencyMeasured(Record, frozen=True, kw_only=True, tag="latency_point"):
     stopped: str
     """settled: the interval is narrow enough; budget or count: it was stopped before."""
     convention: str = "adaptive"
+    tf32: str | None = None
+    """On a GPU: which numbers of 32 bits were rounded to 19 before they were multiplied: none, convolutions, or all."""
 
     num_parameters: int
     flops: float
+    flops_by_kind: dict[str, float] = msgspec.field(default_factory=dict)
+    """Products of matrices, attention, convolutions of three kinds."""
     activation_bytes: float
     moved_bytes: float
     weight_bytes: float
@@ -129,6 +148,8 @@ class LatencyFailed(Record, frozen=True, kw_only=True, tag="latency_failed"):
     tried: bool
     """False where it was known before that it would fail."""
     message: str
+    num_parameters: int | None = None
+    """None in runs of older versions."""
 
     @property
     def model(self) -> str:

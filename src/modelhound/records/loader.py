@@ -14,6 +14,7 @@ __all__ = [
     "LengthPoint",
     "LoadMeasured",
     "LoaderAnswer",
+    "LoaderUsed",
     "PairFailed",
     "PairRegret",
     "PairSeconds",
@@ -106,6 +107,28 @@ class PairFailed(Record, frozen=True, kw_only=True, tag="loader_failure"):
     error: str
     trace: str = ""
     """The worker's own traceback, where one raised."""
+
+
+class LoaderUsed(Record, frozen=True, kw_only=True, tag="loader_used"):
+    """What another verb took over from `hound loader`; None where it was given by hand or makes no difference."""
+
+    batch: int | None
+    workers: int | None
+    prefetch: int | None
+    origin: str
+    """The file, or remembered."""
+    found_for: str
+    """Data and machine on which it was found."""
+
+    def text(self) -> str:
+        """In words."""
+        parts = [] if self.batch is None else [f"batches of {self.batch}"]
+        if self.workers is not None:
+            parts.append("no loader processes" if self.workers == 0 else f"{self.workers} loader processes")
+        if self.prefetch is not None:
+            parts.append(f"{self.prefetch} batches ahead each")
+        where = "as `hound loader` found here" if self.origin == "remembered" else f"from {self.origin}"
+        return f"{', '.join(parts)}: {where} for {self.found_for}"
 
 
 class PairRegret(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,6 +64,7 @@ class ConfigurationProfiled(Record, frozen=True, kw_only=True, tag="profile"):
     usual_build_seconds: tuple[float, ...]
     """Of the full model: drawing random weights first and loading the others over them, as most programs do."""
     scorings: tuple[ScoringTimed, ...]
+    """Of one head; timed once for all configurations of a model on a data set and device, whose features are alike."""
     peak_memory_bytes: int
     notes: tuple[str, ...] = ()
 

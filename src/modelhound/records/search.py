@@ -2,6 +2,7 @@
 
 import msgspec
 
+from modelhound.records.finals import FinalsAnswer
 from modelhound.records.run import PhaseSamples, Record
 
 __all__ = ["ModelDropped", "ModelMeasured", "RankedModel", "Ranking"]
@@ -67,3 +68,5 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[RankedModel, ...]
     by_size: tuple[str, ...]
     size_agreement: float | None
+    finals: FinalsAnswer | None = None
+    """What a race of the best by short fine-tuning says, where one was held."""

@@ -6,25 +6,39 @@ Every sentence is made from the numbers of the run; nothing here measures or jud
 says in full.
 """
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 from modelhound.analysis.bottlenecks import PHASES, repeat_ratio
-from modelhound.analysis.wording import list_text, seconds_text
-from modelhound.records import ConfigurationProfiled, Failure, ProfileFindings
+from modelhound.analysis.wording import list_text, number_text, seconds_text
+from modelhound.records import ConfigurationProfiled, Failure, Machine, ProfileFindings, Watch, silent
 from modelhound.report.charts import Chart, save_charts
 from modelhound.report.writing import write_file
 
-__all__ = ["bullets", "embed", "markdown_table", "profile_analysis", "write_analysis"]
+__all__ = ["bullets", "embed", "machine_text", "markdown_table", "profile_analysis", "write_analysis"]
 
 _NAME = "README.md"
+_MOST_COLOURS = 128  # of a picture, with all shades that smooth its letters
+_TELLING = ("torch", "timm", "transformers")
 
 
-def write_analysis(text: str, charts: Sequence[Chart], folder: Path) -> Path:
+def write_analysis(text: str, charts: Sequence[Chart], folder: Path, *, watch: Watch = silent) -> Path:
     """The page and its pictures; the path of the page."""
-    save_charts(charts, folder, formats=("png",))
+    for picture in save_charts(charts, folder, formats=("png",), watch=watch):
+        write_file(picture, _with_fewer_colours(picture))
     return write_file(folder / _NAME, text.encode())
+
+
+def _with_fewer_colours(picture: Path) -> bytes:
+    """The same picture in an eighth of the bytes: charts have few colours, and a repository keeps every version."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    with Image.open(picture) as drawn:
+        drawn.convert("RGB").quantize(_MOST_COLOURS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -44,6 +58,18 @@ def bullets(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences) + "\n"
 
 
+def machine_text(machine: Machine) -> str:
+    """Hardware and versions, without the machine's name."""
+    parts = [
+        machine.cpu,
+        f"{machine.num_cores} cores",
+        f"{machine.memory_bytes / 2**30:.0f} GiB of memory",
+        *machine.gpus,
+    ]
+    versions = [f"{name} {machine.versions[name]}" for name in _TELLING if machine.versions.get(name, "none") != "none"]
+    return f"{', '.join(parts)}; {', '.join([*versions, f'Python {machine.python}'])}"
+
+
 def profile_analysis(
     records: Sequence[ConfigurationProfiled],
     findings: ProfileFindings,
@@ -51,10 +77,15 @@ def profile_analysis(
     *,
     failures: Sequence[Failure] = (),
     notes: Sequence[str] = (),
+    machine: Machine | None = None,
     run: str = "",
 ) -> str:
     """Where the time of a search goes, what to do about it, and how it was measured."""
-    sections = ["# Where the time of a model search goes\n", _opening(records, findings)]
+    sections = [
+        "# Where the time of a model search goes\n",
+        _opening(records, findings),
+        _side_by_side(records, findings),
+    ]
     for place in dict.fromkeys((record.data, record.device) for record in records):
         here = [record for record in records if (record.data, record.device) == place]
         sections += [f"## {place[0]} on {place[1]}\n", _phases_table(here)]
@@ -68,7 +99,7 @@ def profile_analysis(
             sections += ["### What running less saves\n", _savings(findings, place)]
             sections += [embed(chart) for chart in charts if _belongs(chart, "profile_savings", here)]
         sections += ["### Reading weights, and scoring\n", _reading(here), _scoring(here)]
-    sections += ["## How it was measured\n", _method(records, findings, run)]
+    sections += ["## How it was measured\n", _method(records, findings, machine, run)]
     if notes:
         sections.append(bullets(notes))
     if failures:
@@ -90,12 +121,40 @@ def _opening(records: Sequence[ConfigurationProfiled], findings: ProfileFindings
         f"{len(models)} models ({list_text(models, most=10)}) were run from the file of weights to the score: "
         f"{len(records)} jobs in all."
     )
-    by_bottleneck: dict[str, list[str]] = {}
-    for each in full:
-        by_bottleneck.setdefault(each.bottleneck, []).append(f"{each.model} ({each.device}, {each.data})")
-    for bottleneck, names in sorted(by_bottleneck.items(), key=lambda each: -len(each[1])):
-        text += f" **{bottleneck.capitalize()}** takes most of the time of {list_text(names, most=8)}."
-    return text + "\n"
+    lines = []
+    for data, device in dict.fromkeys((each.data, each.device) for each in full):
+        here = [each for each in full if (each.data, each.device) == (data, device)]
+        by_bottleneck: dict[str, list[str]] = {}
+        for each in here:
+            by_bottleneck.setdefault(each.bottleneck, []).append(each.model)
+        ordered = sorted(by_bottleneck.items(), key=lambda item: -len(item[1]))
+        found = [f"**{name}** of {list_text(models, most=10)}" for name, models in ordered]
+        lines.append(f"{data} on {device}: what takes most of the time is {'; '.join(found)}.")
+    return f"{text}\n\n{bullets(lines)}"
+
+
+def _side_by_side(records: Sequence[ConfigurationProfiled], findings: ProfileFindings) -> str:
+    """Full models on every data set and device: a GPU beside a CPU, prepared items beside raw ones."""
+    full = {(each.model, each.data, each.device): each for each in records if each.form == "full"}
+    bottlenecks = {
+        (each.model, each.data, each.device): each for each in findings.bottlenecks if each.configuration == "full"
+    }
+    places = list(dict.fromkeys(key[1:] for key in full))
+    if len(places) < 2:
+        return ""
+    rows = []
+    for model in dict.fromkeys(key[0] for key in full):
+        cells = []
+        for place in places:
+            record, found = full.get((model, *place)), bottlenecks.get((model, *place))
+            if record is None or found is None:
+                cells.append("")
+                continue
+            share = found.seconds[found.bottleneck] / record.wall_seconds
+            cells.append(f"{number_text(record.num_items / record.wall_seconds)}/s, {found.bottleneck} {share:.0%}")
+        rows.append([model, *cells])
+    columns = ["model", *(f"{data} on {device}>" for data, device in places)]
+    return "Items per second end to end, and the share of what takes most:\n\n" + markdown_table(columns, rows)
 
 
 def _phases_table(records: Sequence[ConfigurationProfiled]) -> str:
@@ -113,7 +172,9 @@ def _phases_table(records: Sequence[ConfigurationProfiled]) -> str:
             ]
         )
     columns = ["model", "layers", "run>", *(f"{phase}>" for phase in PHASES), "other>", "end to end>"]
-    return "Milliseconds:\n\n" + markdown_table(columns, rows)
+    return "Milliseconds; run is how many layers, of each head where there are several:\n\n" + markdown_table(
+        columns, rows
+    )
 
 
 def _bottlenecks(findings: ProfileFindings, place: tuple[str, str]) -> str:
@@ -223,7 +284,9 @@ def _scoring(records: Sequence[ConfigurationProfiled]) -> str:
     return "\n" + markdown_table(columns, rows)
 
 
-def _method(records: Sequence[ConfigurationProfiled], findings: ProfileFindings, run: str) -> str:
+def _method(
+    records: Sequence[ConfigurationProfiled], findings: ProfileFindings, machine: Machine | None, run: str
+) -> str:
     first = records[0]
     loads = list(
         dict.fromkeys(
@@ -232,8 +295,10 @@ def _method(records: Sequence[ConfigurationProfiled], findings: ProfileFindings,
         )
     )
     cold = all(record.cold for record in records)
-    lines = [
-        f"Every job runs {list_text(loads, most=8)}; rates leave out the first {first.num_warmup} batches, which are warm-up.",
+    warmup = "batch" if first.num_warmup == 1 else f"{first.num_warmup} batches"
+    lines = [f"The machine: {machine_text(machine)}."] if machine is not None else []
+    lines += [
+        f"Every job runs {list_text(loads, most=8)}; rates leave out the first {warmup}, which is warm-up.",
         "Weights are read from real files, to their last byte"
         + (
             ", after these were dropped from the page cache; whether they were gone was looked up."

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from modelhound.analysis.wording import plural
 from modelhound.records import Failure, ItemSkipped, RunStarted
 from modelhound.report.charts import Chart
 from modelhound.report.common_sections import command_section, failure_section, kicker, machine_section
@@ -22,8 +23,8 @@ from modelhound.report.flattening import (
     flat_table,
     is_sentence,
 )
-from modelhound.report.parts import Block, Cell, Column, Figure, Page, Remarks, Section, Table
-from modelhound.report.wording import plural
+from modelhound.report.parts import Block, Cell, Column, Page, Remarks, Section, Table, plain_text
+from modelhound.report.verb_answers import Told
 from modelhound.store import Run
 
 __all__ = ["any_page"]
@@ -33,18 +34,18 @@ _MOST_FIGURES = 4
 _MOST_REMARKS = 10
 
 
-def any_page(
-    run: Run, charts: Sequence[Chart] = (), *, figures: Sequence[Figure] = (), sentences: Sequence[str] = ()
-) -> Page:
-    """Verdicts on top, then charts, the answer's tables, the records, and what every page ends with."""
+def any_page(run: Run, charts: Sequence[Chart] = (), told: Told | None = None) -> Page:
+    """The answer with its figures on top, then charts, what follows in words, tables, and what every page ends with."""
     answer = msgspec.json.decode(run.answer) if run.answer is not None else {}
-    said = [_as_sentence(text) for text in sentences or find_sentences(answer)]
+    said = [_as_sentence(text) for text in find_sentences(answer)]
+    first = [_as_sentence(text) for text in told.sentences] if told and told.sentences else said
+    beside = first[:_MOST_BESIDE_ANSWER]
     headline = run.headline or (
         "This run is not finished." if run.answer is None else f"hound {run.verb} has finished."
     )
     found = (
-        _verdict_section(said[_MOST_BESIDE_ANSWER:]),
         Section(name="charts", title="Charts", blocks=tuple(charts)) if charts else None,
+        _verdict_section([text for text in said if text not in beside]),
         _answer_section(answer),
         _record_section(run),
         failure_section(run),
@@ -52,11 +53,12 @@ def any_page(
         command_section(run),
     )
     return Page(
-        title=f"{headline} · hound {run.verb}",
+        title=f"{plain_text(told.answer) if told else headline} · hound {run.verb}",
         kicker=kicker(run),
-        answer=(_as_sentence(headline),),
-        sentences=tuple((text,) for text in said[:_MOST_BESIDE_ANSWER]),
-        figures=tuple(figures)[:_MOST_FIGURES],
+        answer=told.answer if told else (_as_sentence(headline),),
+        sentences=tuple((text,) for text in beside),
+        figures=told.figures[:_MOST_FIGURES] if told else (),
+        next_step=told.next_step if told else None,
         sections=tuple(section for section in found if section is not None),
         is_running=run.answer is None,
     )
@@ -121,4 +123,10 @@ def _record_section(run: Run) -> Section | None:
     blocks: tuple[Block, ...] = tuple(table for table in tables if table is not None)
     if not blocks:
         return None
-    return Section(name="records", title="Everything measured", lead="Times are medians of raw samples.", blocks=blocks)
+    return Section(
+        name="records",
+        title="Everything measured",
+        lead="Times are medians of raw samples.",
+        blocks=blocks,
+        is_folded=True,
+    )

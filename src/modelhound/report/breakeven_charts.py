@@ -12,7 +12,7 @@ from typing import Any
 from modelhound.records import BreakEvenCount, BreakevenFindings
 from modelhound.report.charts import COLOURS, Chart, Row
 
-__all__ = ["breakeven_charts", "models_chart", "times_chart"]
+__all__ = ["breakeven_charts", "models_chart", "search_chart", "times_chart"]
 
 _JOBS = {
     "full": "full fine-tuning",
@@ -38,7 +38,7 @@ def breakeven_charts(findings: BreakevenFindings) -> tuple[Chart, ...]:
         largest = max(each.num_items for each in own)
         shown = [each for each in own if each.num_items == largest]
         charts += [models_chart(shown, unit, title, factor) for unit, title, factor in units]
-    return tuple(charts)
+    return (*charts, *([search_chart(findings)] if findings.ways else []))
 
 
 def times_chart(findings: BreakevenFindings) -> Chart:
@@ -82,6 +82,49 @@ def _draw_times(data: Any, models: Sequence[str]) -> Any:
     )  # fmt: skip
 
 
+def search_chart(findings: BreakevenFindings) -> Chart:
+    """How the time of a search grows with the number of models: what was measured, and the lines through it."""
+    rows: list[Row] = []
+    for way in findings.ways:
+        spent = zip(way.num_models, way.seconds, strict=True)
+        rows += [
+            {"what": _WAYS[way.way], "models": count, "seconds": each, "kind": "measured"} for count, each in spent
+        ]
+        rows += [
+            {
+                "what": _WAYS[way.way],
+                "models": count,
+                "seconds": way.start_seconds + way.seconds_per_model * count,
+                "kind": "line",
+            }
+            for count in (0, max(way.num_models))
+        ]
+    return Chart(
+        name="breakeven_search",
+        title="How the time of a search grows with the number of models",
+        caption="Dots were measured; the steeper a line, the more each further model costs.",
+        data=tuple(rows),
+        draw=_draw_search,
+    )
+
+
+def _draw_search(data: Any) -> Any:
+    import altair
+
+    names = list(_WAYS.values())
+    colour = altair.Color("what:N", title=None, scale=altair.Scale(domain=names, range=list(COLOURS[: len(names)])))
+    x = altair.X("models:Q", title="models searched over", axis=altair.Axis(tickMinStep=1))
+    y = altair.Y("seconds:Q", title="seconds")
+    base = altair.Chart(data)
+    lines = base.transform_filter("datum.kind === 'line'").mark_line(opacity=0.6).encode(x=x, y=y, color=colour)
+    dots = (
+        base.transform_filter("datum.kind === 'measured'")
+        .mark_point(size=80, filled=True)
+        .encode(x=x, y=y, color=colour, tooltip=["what:N", "models:Q", "seconds:Q"])
+    )
+    return altair.layer(lines, dots, data=data).properties(height=240)
+
+
 def models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, factor: float) -> Chart:
     """Lines of searching that rise with the number of models, and the trainings they cross."""
     first = counts[0]
@@ -117,7 +160,7 @@ def models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, factor
     slug = "".join(letter if letter.isalnum() else "-" for letter in first.model)
     return Chart(
         name=f"breakeven_models_{unit}_{slug}",
-        title=f"{first.model} on {first.num_items:,} items: from how many models on searching costs more",
+        title=f"{first.model} on {first.num_items:,} items: from how many models on searching costs more, in {title}",
         caption="Dots are break-even counts with their intervals; right of a dot the search takes longer than that training.",
         data=tuple(rows),
         draw=lambda data: _draw_models(data, title, [str(row["what"]) for row in rows]),
@@ -150,7 +193,9 @@ def _draw_models(data: Any, title: str, names: Sequence[str]) -> Any:
     spans = crossings.mark_rule(strokeWidth=5, opacity=0.35).encode(x=altair.X("low:Q"), x2="high:Q", y=y, color=colour)
     dots = crossings.mark_point(size=80).encode(x=x, y=y, color=colour, tooltip=["what:N", "label:N"])
     is_plain = f"datum.what === '{_WAYS['plain']}'"
-    words = crossings.encode(x=x, y=y, text="label:N")  # one count to the left of its dot, the other to the right
+    words = crossings.encode(
+        x=x, y=y, text="label:N", color=colour
+    )  # one count to the left of its dot, the other to the right
     labels = [
         words.transform_filter(is_plain).mark_text(dy=-11, dx=-4, align="right", fontWeight=600),
         words.transform_filter(f"!({is_plain})").mark_text(dy=14, dx=4, align="left", fontWeight=600),

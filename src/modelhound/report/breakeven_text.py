@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from modelhound.analysis.breakeven import PUBLISHED_CHAIN, extrapolate, published_counts
 from modelhound.analysis.wording import number_text, seconds_text
-from modelhound.records import BreakevenFindings, ExtrapolationStep, Failure
-from modelhound.report.analysis_text import bullets, embed, markdown_table
+from modelhound.records import BreakevenFindings, ExtrapolationStep, Failure, Machine
+from modelhound.report.analysis_text import bullets, embed, machine_text, markdown_table
 from modelhound.report.charts import Chart
 
 __all__ = ["breakeven_analysis", "cost_text", "span_text"]
@@ -63,6 +63,7 @@ def breakeven_analysis(
     device: str,
     failures: Sequence[Failure] = (),
     notes: Sequence[str] = (),
+    machine: Machine | None = None,
     run: str = "",
 ) -> str:
     """Ratios, counts, extrapolations, and what they rest on."""
@@ -77,11 +78,14 @@ def breakeven_analysis(
         _counts(findings),
         *(embed(chart) for name, chart in drawn.items() if name.startswith("breakeven_models")),
         _ways(findings),
+        *(embed(drawn[name]) for name in ("breakeven_search",) if name in drawn),
     ]
     if findings.training or findings.searching:
         sections += ["## Extrapolated\n", "Fine-tuning:\n", _chain(findings, findings.training)]
-        sections += ["\nSearching:\n", _chain(findings, findings.searching)]
-    sections += ["## What this rests on\n", bullets([*findings.assumptions, *notes])]
+        sections += ["Searching:\n", _chain(findings, findings.searching)]
+        sections += [f"{findings.extrapolated}\n"] if findings.extrapolated else []
+    measured_on = [f"The machine: {machine_text(machine)}."] if machine is not None else []
+    sections += ["## What this rests on\n", bullets([*measured_on, *findings.assumptions, *notes])]
     sections += ["## The published figures, for comparison\n", _published()]
     if failures:
         sections += ["## What could not be measured\n"]
@@ -92,10 +96,17 @@ def breakeven_analysis(
 
 
 def _opening(findings: BreakevenFindings) -> str:
-    """The first model on the most items, both scenarios, one model after the other."""
+    """The first model on the most items: how much longer training takes, and both scenarios."""
     most = max((each.num_items for each in findings.counts), default=0)
     shown = [each for each in findings.counts if each.num_items == most and each.way == "plain"]
-    return " ".join(each.sentence for each in shown if each.model == shown[0].model)
+    rows = [row for row in findings.rows if shown and (row.model, row.num_items) == (shown[0].model, most)]
+    ratios = [
+        f"Fine-tuning {row.model} for {row.num_epochs} epochs on {row.num_items:,} items takes {row.ratios['full']:.0f} times "
+        f"as long as extracting their features once."
+        for row in rows
+        if "full" in row.ratios
+    ]
+    return " ".join([*ratios, *(each.sentence for each in shown if each.model == shown[0].model)])
 
 
 def _counts(findings: BreakevenFindings) -> str:
@@ -163,10 +174,14 @@ def _ways(findings: BreakevenFindings) -> str:
 
 def _chain(findings: BreakevenFindings, steps: Sequence[ExtrapolationStep]) -> str:
     rows = [
-        [step.assumption, number_text(step.low) if step.low == step.high else f"{step.low:.3g} to {step.high:.3g}",
-         span_text(*step.seconds), cost_text(findings, *step.seconds)]
+        [
+            step.assumption,
+            " to ".join(dict.fromkeys(map(number_text, (step.low, step.high)))),
+            span_text(*step.seconds),
+            cost_text(findings, *step.seconds),
+        ]
         for step in steps
-    ]  # fmt: skip
+    ]
     return markdown_table(["assumption", "factor>", "then>", "cost"], rows)
 
 
@@ -183,7 +198,7 @@ def _published() -> str:
         f"{table}\nAn RTX A5000, fp32. From these figures alone:\n\n"
         + bullets([each.sentence for each in published_counts()])
         + f"\nA published comparison took {_PUBLISHED_HOURS[0]}-{_PUBLISHED_HOURS[1]} h to fine-tune 100 models. From "
-        f"{_PUBLISHED_SECONDS:g} s: {chain}. That is {low:.0f} to {high:.0f} h, still "
-        f"{_PUBLISHED_HOURS[0] / high:.0f} to {_PUBLISHED_HOURS[1] / low:.1f} times too low. Possible reasons: "
+        f"{_PUBLISHED_SECONDS:g} s: {chain}. That is {low:.0f} to {high:.0f} h, still {_PUBLISHED_HOURS[0] / high:.0f} to "
+        f"{_PUBLISHED_HOURS[0] / low:.0f} times less than {_PUBLISHED_HOURS[0]} h. Possible reasons: "
         f"{'; '.join(_REASONS)}.\n"
     )

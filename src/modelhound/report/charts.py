@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from modelhound.errors import RequestError
+from modelhound.records import Progress, Watch, silent
 from modelhound.report.theme import COLOURS, PHASE_COLOURS, chart_config, darken
 from modelhound.report.writing import write_file
 
@@ -31,6 +32,7 @@ Row: TypeAlias = dict[str, str | float | int | bool | None]
 
 _ROWS = "rows"
 _PICTURE_WIDTH = 640
+_STEP_PIXELS = 20  # for each name on an axis, as Vega-Lite has it
 _PIXELS_PER_POINT = 2.0
 _FIXED_WIDTH = {"facet", "hconcat", "vconcat", "concat", "repeat"}  # these cannot fill their container
 
@@ -66,7 +68,12 @@ def spec(chart: Chart, *, dark: bool = False, width: int | None = None) -> dict[
 
 
 def save_charts(
-    charts: Sequence[Chart], folder: Path, formats: Sequence[str] = FORMATS, *, dark: bool = False
+    charts: Sequence[Chart],
+    folder: Path,
+    formats: Sequence[str] = FORMATS,
+    *,
+    dark: bool = False,
+    watch: Watch = silent,
 ) -> tuple[Path, ...]:
     """Draw every chart into `folder`, one file per format; the paths in order."""
     import vl_convert
@@ -77,7 +84,8 @@ def save_charts(
             f"cannot draw charts as {', '.join(unknown) or 'nothing'!r}: expected {' or '.join(FORMATS)}"
         )
     paths = []
-    for chart in charts:
+    for place, chart in enumerate(charts):
+        watch(Progress(task="draw", done=place, total=len(charts), detail=chart.name))
         text = msgspec.json.encode(_with_title(chart, spec(chart, dark=dark, width=_PICTURE_WIDTH))).decode()
         for each in formats:
             if each == "png":
@@ -85,6 +93,7 @@ def save_charts(
             else:
                 picture = vl_convert.vegalite_to_svg(text).encode()
             paths.append(write_file(folder / f"{chart.name}.{each}", picture))
+    watch(Progress(task="draw", done=len(charts), total=len(charts)))
     return tuple(paths)
 
 
@@ -112,12 +121,14 @@ def _draw(chart: Chart) -> dict[str, Any]:
 
 def _count_height(drawn: dict[str, Any], rows: Sequence[Row]) -> None:
     """A height of so many pixels a name, as one number: Vega-Lite cannot fit the width of a chart without one."""
-    step = drawn.get("height", {}).get("step") if isinstance(drawn.get("height"), dict) else None
-    layers = [drawn, *drawn.get("layer", ())]
-    fields = [layer.get("encoding", {}).get("y", {}).get("field") for layer in layers]
-    field = next((each for each in fields if each), None)
-    if step and field:
-        drawn["height"] = step * max(1, len({row.get(field) for row in rows}))
+    asked = drawn.get("height", {"step": _STEP_PIXELS})
+    encodings = [layer.get("encoding", {}) for layer in (drawn, *drawn.get("layer", ()))]
+    names: dict[str, Any] = next((each["y"] for each in encodings if "field" in each.get("y", {})), {})
+    if not isinstance(asked, dict) or names.get("type") not in ("nominal", "ordinal"):
+        return
+    beside = next((each["yOffset"]["field"] for each in encodings if "field" in each.get("yOffset", {})), None)
+    num_lines = len({row.get(names["field"]) for row in rows}) * len({row.get(beside) for row in rows if beside} or {0})
+    drawn["height"] = asked["step"] * max(1, num_lines)
 
 
 def _finite(value: object) -> object:

@@ -8,10 +8,10 @@ Nothing here knows what a verb measures.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from modelhound.analysis.wording import bytes_text, moment_text, plural
 from modelhound.records import Failure, ItemSkipped, Machine, RunStarted
 from modelhound.report.commands import command_to_repeat
 from modelhound.report.parts import Cell, Column, Commands, Section, Table
-from modelhound.report.wording import bytes_text, moment_text, plural
 from modelhound.store import Run
 
 __all__ = ["command_section", "failure_section", "kicker", "machine_section", "machine_text"]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from modelhound.analysis.ranking import rank_agreement
+from modelhound.analysis.wording import duration_text, metric_interval_text, metric_text, moment_text, plural
 from modelhound.records import RunStarted
 from modelhound.report.charts import Chart, Row
 from modelhound.report.parts import (
@@ -27,7 +28,6 @@ from modelhound.report.parts import (
 )
 from modelhound.report.search_drawing import title_of
 from modelhound.report.search_view import SearchView, view_search
-from modelhound.report.wording import duration_text, metric_interval_text, metric_text, moment_text, plural
 from modelhound.store import Run
 
 __all__ = ["comparison_page"]

@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from modelhound.analysis.wording import bytes_text, count_text, duration_text, number_text
 from modelhound.records import to_plain
 from modelhound.report.parts import Cell, Column, Table
-from modelhound.report.wording import bytes_text, count_text, duration_text, number_text
 
 __all__ = ["SENTENCE_KEYS", "Scalar", "find_sentences", "flat_row", "flat_rows_by_kind", "flat_table", "is_sentence"]
 

@@ -187,9 +187,7 @@ def _axis_drawing(axis: str, scale: Scale, rows: Sequence[Row]) -> Callable[[Any
 
         ticks = altair.Axis(values=sizes, labelOverlap=True)
         x = altair.X("size:Q", title=_LABELS[axis], axis=ticks, scale=altair.Scale(type=scale, nice=False, padding=12))
-        y = altair.Y(
-            "milliseconds:Q", title="time of one call in ms", scale=altair.Scale(type=scale, zero=scale == "linear")
-        )
+        y = altair.Y("milliseconds:Q", title="time of one call in ms", scale=altair.Scale(type=scale))
         colour = _colour()
         base = altair.Chart(data)
         law = base.transform_filter("datum.what == 'law'").mark_line(opacity=0.6, strokeWidth=1.5)
@@ -197,12 +195,22 @@ def _axis_drawing(axis: str, scale: Scale, rows: Sequence[Row]) -> Callable[[Any
         dots = base.transform_filter("datum.what == 'measured'").mark_point(filled=True, size=45)
         crosses = base.transform_filter("datum.what == 'no time'").mark_point(shape="cross", angle=45, size=70)
         told = ["model:N", "setting:N", "size:Q", altair.Tooltip("milliseconds:Q", format=".3~g")]
-        layers = altair.layer(
-            law.encode(x=x, y=y, color=colour),
-            bars.encode(x=x, y=altair.Y("low:Q"), y2="high:Q", color=colour),
-            dots.encode(x=x, y=y, color=colour, tooltip=told),
-            crosses.encode(x=x, y=altair.value(6), color=colour, tooltip=["model:N", "setting:N", "size:Q", "why:N"]),
-        ).properties(height=_PANEL_HEIGHT)
+        drawn = {
+            "law": [law.encode(x=x, y=y, color=colour)],
+            "measured": [
+                bars.encode(x=x, y=altair.Y("low:Q"), y2="high:Q", color=colour),
+                dots.encode(x=x, y=y, color=colour, tooltip=told),
+            ],
+            "no time": [
+                crosses.encode(
+                    x=x, y=altair.value(6), color=colour, tooltip=["model:N", "setting:N", "size:Q", "why:N"]
+                )
+            ],
+        }
+        there = {row["what"] for row in rows}  # Vega complains of a layer without rows
+        layers = altair.layer(*(layer for what, them in drawn.items() if what in there for layer in them)).properties(
+            height=_PANEL_HEIGHT
+        )
         if not in_panels:
             return layers
         return layers.properties(width=_PANEL_WIDTH).facet(facet=altair.Facet("setting:N", title=None), columns=2)
@@ -214,7 +222,7 @@ def _colour() -> "altair.Color":
     """Models by colour; their names without source and organisation, which take room and tell little here."""
     import altair
 
-    legend = altair.Legend(labelExpr="replace(datum.label, regexp('^.*[:/]'), '')", columns=4)
+    legend = altair.Legend(labelExpr="replace(datum.label, regexp('^.*[:/]'), '')")
     return altair.Color("model:N", title="model", sort=None, legend=legend)
 
 

@@ -93,7 +93,7 @@ def _draw_lines(data: Any, along: str, panel: str, title: str) -> "altair.TopLev
 
     x = altair.X(f"{along}:O", title=title, axis=altair.Axis(labelAngle=0))
     y = altair.Y("seconds:Q", title="seconds, end to end", scale=altair.Scale(type="log", nice=False))
-    colour = altair.Color("model:N", title=None, legend=altair.Legend(orient="bottom", columns=3, labelLimit=260))
+    colour = altair.Color("model:N", title=None, legend=altair.Legend(labelLimit=260))
     lines = altair.Chart().mark_line().encode(x=x, y=y, color=colour)
     points = (
         altair.Chart()
@@ -110,10 +110,12 @@ def _draw_lines(data: Any, along: str, panel: str, title: str) -> "altair.TopLev
     )
     layered = altair.layer(lines, points, data=data).properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
     label = (
-        "'batch ' + datum.label" if panel == "batch" else "datum.label + (datum.label == '1' ? ' worker' : ' workers')"
+        "'batch ' + datum.batch"
+        if panel == "batch"
+        else "datum.workers + (datum.workers == 1 ? ' worker' : ' workers')"
     )
-    panels = altair.Facet(f"{panel}:O", title=None, header=altair.Header(labelExpr=label))
-    drawn: altair.TopLevelMixin = layered.facet(facet=panels, columns=_COLUMNS)
+    panels = altair.Facet("panel:N", title=None, sort=altair.EncodingSortField(field=panel, op="min"))
+    drawn: altair.TopLevelMixin = layered.transform_calculate(panel=label).facet(facet=panels, columns=_COLUMNS)
     return drawn
 
 
@@ -130,39 +132,27 @@ def _fixed_model(kind: KindAnswer, where: str) -> Chart:
 def _draw_model_panels(data: Any) -> "altair.TopLevelMixin":
     import altair
 
-    drawn: altair.TopLevelMixin = (
-        altair.Chart(data)
-        .mark_rect()
-        .encode(
-            x=altair.X("workers:O", title="workers", axis=altair.Axis(labelAngle=0)),
-            y=altair.Y("batch:O", title="batch size", sort="descending"),
-            color=_regret_colour(),
-            tooltip=[
-                "model:N",
-                "batch:O",
-                "workers:O",
-                altair.Tooltip("seconds:Q", format=".3f"),
-                altair.Tooltip("regret:Q", format=".1%"),
-                "how:N",
-            ],
-        )
-        .properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
-        .facet(
-            facet=altair.Facet("model:N", title=None, header=altair.Header(labelLimit=_PANEL_WIDTH)), columns=_COLUMNS
-        )
-    )
+    base = _pairs_by_regret(data, altair.Tooltip("model:N"), altair.Tooltip("seconds:Q", format=".3f"))
+    panels = altair.Facet("model:N", title=None, header=altair.Header(labelLimit=_PANEL_WIDTH))
+    squares = base.mark_rect().properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
+    drawn: altair.TopLevelMixin = squares.facet(facet=panels, columns=_COLUMNS)
     return drawn
 
 
-def _regret_colour() -> "altair.Color":
-    """Light is good. Beyond twice the time it does not matter how bad."""
+def _pairs_by_regret(data: Any, *more: "altair.Tooltip") -> "altair.Chart":
+    """Batch over workers, the regret as colour. Light is good; beyond twice the time it does not matter how bad."""
     import altair
 
-    return altair.Color(
-        "regret:Q",
-        title="regret",
-        scale=altair.Scale(scheme="blues", type="sqrt", domain=[0, 1], clamp=True),
-        legend=altair.Legend(format="%"),
+    return altair.Chart(data).encode(
+        x=altair.X("workers:O", title="workers", axis=altair.Axis(labelAngle=0)),
+        y=altair.Y("batch:O", title="batch size", sort="descending"),
+        color=altair.Color(
+            "regret:Q",
+            title="regret",
+            scale=altair.Scale(scheme="blues", type="sqrt", domain=[0, 1], clamp=True),
+            legend=altair.Legend(format="%"),
+        ),
+        tooltip=["batch:O", "workers:O", altair.Tooltip("regret:Q", format=".1%"), "how:N", *more],
     )
 
 
@@ -174,6 +164,7 @@ def _regret(kind: KindAnswer, where: str) -> Chart:
             "regret": each.mean,
             "label": "fails" if each.mean is None else f"{each.mean:.1%}",
             "mark": "recommended" if place == 0 else "as good within noise" if each.as_good else "",
+            "how": f"measured with {each.num_measured} of {len(kind.models)} models",
         }
         for place, each in enumerate(kind.regret)
     ]
@@ -190,19 +181,18 @@ def _regret(kind: KindAnswer, where: str) -> Chart:
 def _draw_regret(data: Any) -> "altair.TopLevelMixin":
     import altair
 
-    base = altair.Chart(data).encode(
-        x=altair.X("workers:O", title="workers", axis=altair.Axis(labelAngle=0)),
-        y=altair.Y("batch:O", title="batch size", sort="descending"),
-        tooltip=["batch:O", "workers:O", altair.Tooltip("regret:Q", format=".2%"), "mark:N"],
-    )
-    squares = base.mark_rect().encode(color=_regret_colour())
+    base = _pairs_by_regret(data, altair.Tooltip("mark:N"))
+    squares = base.mark_rect()
     words = base.mark_text(fontSize=12).encode(
         text="label:N", color=altair.condition("datum.regret > 0.45", altair.value("white"), altair.value("black"))
     )
     frames = (
         base.transform_filter("datum.mark != ''")
         .mark_rect(filled=False, stroke="black")
-        .encode(strokeWidth=altair.condition("datum.mark == 'recommended'", altair.value(3), altair.value(1)))
+        .encode(
+            color=altair.value("black"),
+            strokeWidth=altair.condition("datum.mark == 'recommended'", altair.value(3), altair.value(1)),
+        )
     )
     drawn: altair.TopLevelMixin = (squares + words + frames).properties(height=altair.Step(38))
     return drawn

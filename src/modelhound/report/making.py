@@ -79,7 +79,7 @@ def run_report(settings: ReportSettings, *, watch: Watch = silent) -> ReportResu
     charts: tuple[Path, ...] = ()
     if settings.charts or settings.markdown:
         step("charts")
-        charts = save_charts(page.charts, _beside(out, "charts"), settings.charts or ("png",))
+        charts = save_charts(page.charts, _beside(out, "charts"), settings.charts or ("png",), watch=watch)
     markdown = None
     if settings.markdown:
         pictures = _pictures(page.charts, charts, out.parent)

@@ -12,6 +12,7 @@ from modelhound.report.any_page import any_page
 from modelhound.report.comparing import comparison_page
 from modelhound.report.parts import Page
 from modelhound.report.search_page import search_page
+from modelhound.report.verb_answers import tell_answer
 from modelhound.report.verb_charts import charts_of
 from modelhound.store import Run
 
@@ -26,4 +27,4 @@ def build_page(runs: Sequence[Run]) -> Page:
 
 
 def _page_of(run: Run) -> Page:
-    return search_page(run) if run.verb == "search" else any_page(run, charts_of(run))
+    return search_page(run) if run.verb == "search" else any_page(run, charts_of(run), tell_answer(run))

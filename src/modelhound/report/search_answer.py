@@ -5,10 +5,7 @@ Out: sentences and Figures
 """
 
 from modelhound.analysis.certainty import Certainty
-from modelhound.records import Ranking
-from modelhound.report.parts import Figure, Sentence, Strong
-from modelhound.report.search_view import SearchView
-from modelhound.report.wording import (
+from modelhound.analysis.wording import (
     count_text,
     duration_text,
     metric_interval_text,
@@ -18,6 +15,9 @@ from modelhound.report.wording import (
     points_text,
     short_name,
 )
+from modelhound.records import Ranking
+from modelhound.report.parts import Figure, Sentence, Strong
+from modelhound.report.search_view import SearchView
 
 __all__ = ["answer_sentence", "key_figures", "supporting_sentences"]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from modelhound.analysis.certainty import pareto_front, scorer_agreement
+from modelhound.analysis.wording import duration_text, plural, short_name
 from modelhound.records import ModelDropped, ModelMeasured, Ranking
 from modelhound.report.charts import Chart, Row
 from modelhound.report.search_drawing import (
@@ -29,7 +30,6 @@ from modelhound.report.search_drawing import (
     draw_total,
     title_of,
 )
-from modelhound.report.wording import duration_text, plural, short_name
 
 __all__ = [
     "agreement_chart",
@@ -79,24 +79,26 @@ def speed_chart(ranking: Ranking, measured: Sequence[ModelMeasured]) -> Chart:
     """Score against items per second."""
     items = {record.model: record.num_items for record in measured}
     speeds = {row.model: items.get(row.model, ranking.num_items) / max(row.seconds, 1e-9) for row in ranking.models}
+    rows = _front_rows(ranking, "items_per_second", speeds, larger_is_better=True)
     return Chart(
         name="search_speed",
         title=f"{title_of(ranking.metric)} against speed",
         caption="Up and to the right is better. The line joins the models that no other beats in both.",
-        data=_front_rows(ranking, "items_per_second", speeds, larger_is_better=True),
-        draw=lambda data: _front(data, ranking, "items_per_second", "items per second", "step-before"),
+        data=rows,
+        draw=lambda data: _front(data, rows, ranking.metric, "items_per_second", "items per second", "step-before"),
     )
 
 
 def size_chart(ranking: Ranking) -> Chart:
     """Score against parameters."""
     sizes = {row.model: float(row.num_parameters) for row in ranking.models}
+    rows = _front_rows(ranking, "parameters", sizes, larger_is_better=False)
     return Chart(
         name="search_size",
         title=f"{title_of(ranking.metric)} against size",
         caption="Up and to the left is better. The line joins the models that no other beats in both.",
-        data=_front_rows(ranking, "parameters", sizes, larger_is_better=False),
-        draw=lambda data: _front(data, ranking, "parameters", "parameters", "step-after"),
+        data=rows,
+        draw=lambda data: _front(data, rows, ranking.metric, "parameters", "parameters", "step-after"),
     )
 
 
@@ -231,8 +233,17 @@ def total_phases(measured: Sequence[ModelMeasured]) -> dict[str, float]:
     return {phase: seconds for phase, seconds in totals.items() if seconds > 0} or totals
 
 
-def _front(data: Any, ranking: Ranking, name: str, title: str, step: str) -> Any:
-    return draw_front(data, ranking.metric, name, title, step=step, is_crowded=len(ranking.models) > _MANY_DOTS)
+def _front(data: Any, rows: Sequence[Row], metric: str, name: str, title: str, step: str) -> Any:
+    return draw_front(
+        data,
+        metric,
+        name,
+        title,
+        step=step,
+        sides=sorted({str(row["side"]) for row in rows if row["side"]}),
+        has_beaten=any(row["is"] == BEATEN for row in rows),
+        is_crowded=len(rows) > _MANY_DOTS,
+    )
 
 
 def _front_rows(ranking: Ranking, name: str, values: dict[str, float], *, larger_is_better: bool) -> tuple[Row, ...]:

@@ -5,7 +5,8 @@ Out: altair charts without theme
 Nothing here computes anything.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from modelhound.report.charts import phase_scale
 from modelhound.report.theme import COLOURS, GREY, LIGHT
@@ -46,7 +47,18 @@ def draw_ranking(data: Any, metric: str) -> Any:
     ).encode(x="score:Q")
 
 
-def draw_front(data: Any, metric: str, name: str, title: str, *, step: Any, is_crowded: bool) -> Any:
+def draw_front(
+    data: Any,
+    metric: str,
+    name: str,
+    title: str,
+    *,
+    step: Any,
+    sides: Sequence[str],
+    has_beaten: bool,
+    is_crowded: bool,
+) -> Any:
+    """Layers only for what there is: Vega complains of one without rows."""
     import altair
 
     colour = altair.Color("is:N", scale=altair.Scale(domain=[FRONT, BEATEN], range=[COLOURS[0], GREY]), title=None)
@@ -64,16 +76,15 @@ def draw_front(data: Any, metric: str, name: str, title: str, *, step: Any, is_c
     beaten = base.transform_filter(f"datum.is === '{BEATEN}'")
     dots: dict[str, Any] = {"size": 16, "opacity": 0.45} if is_crowded else {"size": 70, "opacity": 0.85}
     halos: tuple[dict[str, Any], ...] = ({"stroke": LIGHT.background, "strokeWidth": 3, "strokeJoin": "round"}, {})
-    sides: tuple[Any, ...] = ("left", "center", "right")
     labels = [
         front.transform_filter(f"datum.side === '{side}'")
-        .mark_text(align=side, dy=-12, dx={"left": -4, "center": 0, "right": 4}[side], **halo)
+        .mark_text(align=cast(Any, side), dy=-12, dx={"left": -4, "center": 0, "right": 4}[side], **halo)
         .encode(text="label:N")
         for side in sides
         for halo in halos
     ]
     return altair.layer(
-        beaten.mark_circle(**dots).encode(color=colour, tooltip=tooltip),
+        *([beaten.mark_circle(**dots).encode(color=colour, tooltip=tooltip)] if has_beaten else ()),
         front.mark_line(interpolate=step, opacity=0.5, color=COLOURS[0]),
         front.mark_circle(size=80, opacity=1).encode(color=colour, tooltip=tooltip),
         *labels,

@@ -7,15 +7,7 @@ Sections appear where their records do. Nothing here draws or knows HTML.
 
 from collections.abc import Sequence
 
-from modelhound.records import ItemMap, ModelDropped, ModelMeasured, PlanMade, RankedModel, Ranking, Timeline
-from modelhound.report import search_charts as charts
-from modelhound.report.commands import command_to_train
-from modelhound.report.common_sections import command_section, failure_section, kicker, machine_section
-from modelhound.report.parts import Block, Cell, ChartPair, Column, Page, Section, Table
-from modelhound.report.search_answer import answer_sentence, key_figures, supporting_sentences
-from modelhound.report.search_view import SearchView, view_search
-from modelhound.report.search_views import hardest_gallery, map_chart, plan_tree, timeline_chart
-from modelhound.report.wording import (
+from modelhound.analysis.wording import (
     bytes_text,
     count_text,
     duration_text,
@@ -25,6 +17,14 @@ from modelhound.report.wording import (
     plural,
     score_text,
 )
+from modelhound.records import ItemMap, ModelDropped, ModelMeasured, PlanMade, RankedModel, Ranking, Timeline
+from modelhound.report import search_charts as charts
+from modelhound.report.commands import command_to_train
+from modelhound.report.common_sections import command_section, failure_section, kicker, machine_section
+from modelhound.report.parts import Block, Cell, ChartPair, Column, Page, Section, Table
+from modelhound.report.search_answer import answer_sentence, key_figures, supporting_sentences
+from modelhound.report.search_view import SearchView, view_search
+from modelhound.report.search_views import hardest_gallery, map_chart, plan_tree, timeline_chart
 from modelhound.store import Run
 
 __all__ = ["ranking_table", "search_page"]

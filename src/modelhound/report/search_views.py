@@ -12,11 +12,11 @@ from typing import Any
 import numpy
 
 from modelhound.analysis.item_map import map_items
+from modelhound.analysis.wording import bytes_text, duration_text, plural
 from modelhound.records import ItemMap, PlanMade, PlanNode, Timeline, unpack_items
 from modelhound.report.charts import COLOURS, Chart, Row, phase_scale
 from modelhound.report.parts import Branch, Gallery, Picture, Tree
 from modelhound.report.theme import GREY, LIGHT
-from modelhound.report.wording import bytes_text, duration_text, plural
 
 __all__ = ["hardest_gallery", "map_chart", "plan_tree", "timeline_chart"]
 

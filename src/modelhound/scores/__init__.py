@@ -8,17 +8,18 @@ Nothing here knows models, files or clocks; `timed` lets a caller who owns a clo
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import FeatureSet, Missing, Score
+from modelhound.scores.groundwork import Groundwork
 from modelhound.scores.registry import REGISTRY
 from modelhound.settings import SCORERS_BEYOND_CLASSES, Task
 
-__all__ = ["FeatureSet", "Score", "Scores", "score"]
+__all__ = ["FeatureSet", "Groundwork", "Score", "Scores", "score"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Scores:
 
     values: dict[str, Score]
     missing: dict[str, str]  # why a scorer cannot judge this model
+    groundwork: Groundwork = field(default_factory=Groundwork, repr=False)
+    """What was found on the way and would serve for other targets of the same items too."""
 
 
 def untimed(scorer: str) -> AbstractContextManager[None]:
@@ -59,7 +62,7 @@ def score(
             else:
                 _check_score(name, result)
                 values[name] = result
-    return Scores(values=values, missing=missing)
+    return Scores(values=values, missing=missing, groundwork=algebra.groundwork)
 
 
 def _check_scorers(scorers: Sequence[str], task: Task) -> None:

@@ -15,16 +15,16 @@ vector, which is why most scorers need not centre their targets.
 The features, too, are converted to float64 block by block: a whole copy would be the next largest thing in memory.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import torch
 
 from modelhound.scores.feature_set import FeatureSet
+from modelhound.scores.groundwork import Groundwork, Nearest, Spectrum
 from modelhound.scores.split import Split, draw_held_out, draw_held_out_of_each_class, standardise
 
-__all__ = ["MOST_MAIN_DIRECTIONS", "Algebra", "Spectrum", "add_by_class", "add_square", "mirror"]
+__all__ = ["MOST_MAIN_DIRECTIONS", "Algebra", "add_by_class", "add_square", "mirror"]
 
 _BLOCK_BYTES = 64 * 2**20
 _ROWS_TO_SORT = 2048  # by class in one product: more would spend more on products with 0, fewer would make them small
@@ -40,15 +40,6 @@ _CUT_RELATIVE_TO_LARGEST = 1e-10
 _CUT_RELATIVE_TO_ENERGY = 1e-14
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spectrum:
-    """The eigendecomposition of the centred features, largest first; the side that was not decomposed is None."""
-
-    values: torch.Tensor  # [rank], eigenvalues of F'F, which are also those of FF'
-    right: torch.Tensor | None  # V, [num_features, rank]
-    left: torch.Tensor | None  # U, [num_items, rank]
-
-
 class Algebra:
     """Shared intermediate results for one FeatureSet. All tensors are float64, on the features' device."""
 
@@ -59,6 +50,8 @@ class Algebra:
         self.num_classes = feature_set.num_classes
         self.num_items, self.num_features = feature_set.features.shape
         self._targets = feature_set.targets.to(feature_set.features.device)
+        self._given = feature_set.groundwork
+        self._nearest = feature_set.groundwork.nearest
         self._splits: dict[int, Split] = {}
 
     @property
@@ -125,6 +118,8 @@ class Algebra:
     @cached_property
     def mean(self) -> torch.Tensor:
         """The mean of the features, [num_features]."""
+        if self._given.mean is not None:
+            return self._given.mean
         total = torch.zeros(self.num_features, dtype=torch.float64, device=self.features.device)
         for rows in self.slices(self.num_items, self.num_features):
             total += self.features[rows].double().sum(0)
@@ -141,6 +136,8 @@ class Algebra:
     @cached_property
     def scatter(self) -> torch.Tensor:
         """F'F, [num_features, num_features]: the covariance times num_items. Large where features are many."""
+        if self._given.scatter is not None:
+            return self._given.scatter
         total = torch.zeros(self.num_features, self.num_features, dtype=torch.float64, device=self.features.device)
         for _, centred in self.centred_blocks():
             add_square(total, centred)
@@ -158,6 +155,8 @@ class Algebra:
     @cached_property
     def spectrum(self) -> Spectrum:
         """The one eigendecomposition, without directions that are only rounding."""
+        if self._given.spectrum is not None:
+            return self._given.spectrum
         values, vectors = torch.linalg.eigh(self.scatter if self.is_tall else self.gram)
         energy = values.sum() + self.num_items * self.mean.square().sum()
         cut = torch.maximum(_CUT_RELATIVE_TO_LARGEST * values[-1], _CUT_RELATIVE_TO_ENERGY * energy)
@@ -169,6 +168,23 @@ class Algebra:
             values=values[first:].flip(0),
             right=kept if self.is_tall else None,
             left=None if self.is_tall else kept,
+        )
+
+    def nearest(self, find: Callable[[], Nearest]) -> Nearest:
+        """The neighbours of all items: known, or found now."""
+        if self._nearest is None:
+            self._nearest = find()
+        return self._nearest
+
+    @property
+    def groundwork(self) -> Groundwork:
+        """What was known or has been found out so far and does not depend on the targets."""
+        found = self.__dict__  # where cached properties are, once they were asked for
+        return Groundwork(
+            mean=found.get("mean", self._given.mean),
+            scatter=found.get("scatter", self._given.scatter),
+            spectrum=found.get("spectrum", self._given.spectrum),
+            nearest=self._nearest,
         )
 
     @cached_property

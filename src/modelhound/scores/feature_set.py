@@ -5,12 +5,13 @@ Out: FeatureSet, checked for shape; Score, a number and where it makes sense one
 Nothing here knows how features were made or how they are judged.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from modelhound.scores.groundwork import Groundwork
 from modelhound.settings import Task
 
 __all__ = ["FeatureSet", "Missing", "Score"]
@@ -31,6 +32,8 @@ class FeatureSet:
     task: Task = "classification"
     source_probabilities: torch.Tensor | None = None
     """[num_items, num_source_classes]: what the network's own classifier takes items for, if it has one; rows add up to 1."""
+    groundwork: Groundwork = field(default_factory=Groundwork)
+    """What is known of the features already."""
 
     def __post_init__(self) -> None:
         # ValueError and not a HoundError: only a mistake in the calling code can bring us here.

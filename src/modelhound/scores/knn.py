@@ -24,6 +24,7 @@ import torch
 
 from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import Score
+from modelhound.scores.groundwork import Nearest
 from modelhound.scores.outcomes import judge_items
 
 __all__ = ["MOST_NEIGHBOURS", "choose_num_neighbours", "score_by_knn"]
@@ -40,7 +41,8 @@ def score_by_knn(algebra: Algebra, *, seed: int) -> Score:
     most = choose_num_neighbours(algebra.counts) if algebra.task == "classification" else MOST_NEIGHBOURS
     num_neighbours = min(most, algebra.num_items - 1)
     vectors = _UnitVectors(algebra)
-    similar, neighbours = _find_nearest(vectors, num_neighbours + 1)
+    # one more than the most that could be asked for, so that other labels find what they need
+    similar, neighbours = algebra.nearest(lambda: _find_nearest(vectors, min(MOST_NEIGHBOURS, algebra.num_items - 1) + 1))
     unsure = similar[:, num_neighbours - 1] - similar[:, num_neighbours] <= _UNSURE
     similar, neighbours = similar[:, :num_neighbours], neighbours[:, :num_neighbours]
     if algebra.task == "classification":
@@ -87,7 +89,7 @@ class _UnitVectors:
         return [slice(i, min(i + _BLOCK_ROWS, self.num_items)) for i in range(0, self.num_items, _BLOCK_ROWS)]
 
 
-def _find_nearest(vectors: _UnitVectors, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _find_nearest(vectors: _UnitVectors, count: int) -> Nearest:
     """The `count` most similar other items of each: similarities (largest first, -inf where there are too few), indices."""
     device = vectors[:1].device
     similar = torch.full((vectors.num_items, count), -torch.inf, device=device)
@@ -109,7 +111,7 @@ def _find_nearest(vectors: _UnitVectors, count: int) -> tuple[torch.Tensor, torc
             block = ours @ vectors.roughly(columns).T
             offer(rows, columns, block)
             offer(columns, rows, block.T.contiguous())
-    return similar, neighbours
+    return Nearest(similar, neighbours)
 
 
 def _elect(similar: torch.Tensor, classes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

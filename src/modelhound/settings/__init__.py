@@ -26,7 +26,7 @@ from modelhound.settings.scorers import (
     decisive_scorer,
     scorers_for,
 )
-from modelhound.settings.search import DEFAULT_TOP, SearchSettings
+from modelhound.settings.search import DEFAULT_TOP, MOST_FINALISTS, SearchSettings
 from modelhound.settings.train import DEFAULT_TRAINED_MODELS, MODES, RecipeSettings, TrainSettings
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "LATENCY_MODELS",
     "METRICS",
     "MODES",
+    "MOST_FINALISTS",
     "PLAIN",
     "PRECISIONS",
     "PROFILE_MODELS",

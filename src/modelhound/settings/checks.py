@@ -30,7 +30,10 @@ def parse_bytes(name: str, text: str) -> int:
 
 def split_list(given: str | Iterable[str]) -> tuple[str, ...]:
     """Take a list written as "a,b" or ("a,b", "c") apart; order is kept, repeats are dropped."""
-    texts = [given] if isinstance(given, str) else list(given)
+    texts = [given] if isinstance(given, str) else list(given or ())
+    strange = next((text for text in texts if not isinstance(text, str)), None)
+    if strange is not None:
+        raise RequestError(f"cannot use {strange!r} in a list: expected texts, such as 'a,b'")
     parts = (part.strip() for text in texts for part in text.split(","))
     return tuple(dict.fromkeys(part for part in parts if part))
 

@@ -37,6 +37,9 @@ class DataSettings:
     seed: int = 0
     """Decides which items --limit takes, how splits are drawn, and random weights."""
 
+    follow_links: bool = False
+    """Take items that are links out of the data folder; say so only of a folder that you trust."""
+
     def __post_init__(self) -> None:
         tidy(self, "columns", split_list(self.columns))
         self.roles()

@@ -25,7 +25,7 @@ LATENCY_MODELS = (
 )
 """What --models auto means: four encoders of texts and five networks of images, built from their published shapes."""
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+PRECISIONS = ("fp32", "fp32-strict", "tf32", "bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,19 @@ class LatencySettings:
     """References or globs: zoo:NAME, timm:NAME, tv:NAME, hf:ORG/NAME[@REVISION], file:PATH, py:MODULE:FUNCTION; auto is nine
     well-known networks of texts and images."""
 
-    batch: tuple[int | str, ...] = ()
+    batch: tuple[str | int, ...] = ()
     """Batch sizes, such as 1,2,4. Axes that are given are combined with each other; one that is not given stays as it is:
     batch 1, each model's own image size, 128 tokens. Without any, each axis is swept by itself."""
 
-    image: tuple[int | str, ...] = ()
+    image: tuple[str | int, ...] = ()
     """Sides of the images in pixels, such as 64,224."""
 
-    sequence: tuple[int | str, ...] = ()
+    sequence: tuple[str | int, ...] = ()
     """Lengths of the texts in tokens, such as 16,128."""
 
     precision: tuple[str, ...] = ("auto",)
-    """fp32 (as torch has it), tf32, bf16, fp16; auto is fp32 on a CPU, fp32 and bf16 on a GPU."""
+    """fp32 (as torch has it: a GPU's convolutions round to tf32), fp32-strict (nothing rounds), tf32 (all does), bf16, fp16;
+    auto is fp32 on a CPU, fp32 and bf16 on a GPU."""
 
     device: tuple[str, ...] = ("auto",)
     """auto, cpu, cuda or cuda:N, or several of them."""
@@ -66,7 +67,7 @@ class LatencySettings:
     allow_code: tuple[str, ...] = ()
     """Models (ORG/NAME or a path) that may run code of their own."""
 
-    seconds: float = 1.0
+    seconds: float = 0.5
     """Sample a point for at most this long (a few calls are always timed), less where its time is known well enough before."""
 
     width: float = 0.02

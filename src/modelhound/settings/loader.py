@@ -42,6 +42,8 @@ class LoaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     num_items: int = 0
     """Length of the run that it is best for."""
+    compute_batch: _Count | None = None
+    """Batch size from which on computing alone gets no faster: for whoever loads in another way."""
 
     def options(self) -> dict[str, Any]:
         """The same as keywords of torch.utils.data.DataLoader."""

@@ -105,6 +105,9 @@ class ProfileSettings(ModelSettings, DataSettings):
     workers: int | None = None
     """Processes that load items; the default follows the number of cores and items."""
 
+    loader: Path | None = None
+    """A file that `hound loader` wrote: its batch size and number of workers are used where none are given."""
+
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of the networks' arithmetic; auto is fp32 on a CPU and bf16 on a GPU."""
 
@@ -124,8 +127,9 @@ class ProfileSettings(ModelSettings, DataSettings):
             tidy(self, name, split_list(getattr(self, name)))
         for name in ("classes", "items"):
             tidy(self, name, _split_counts(getattr(self, name)))
-        if isinstance(self.run, str):
-            tidy(self, "run", Path(self.run))
+        for name in ("run", "loader"):
+            if isinstance(getattr(self, name), str):
+                tidy(self, name, Path(getattr(self, name)))
         tidy(self, "batch", str(self.batch))
         if self.joint == ("none",):
             tidy(self, "joint", ())
@@ -176,6 +180,10 @@ class ProfileSettings(ModelSettings, DataSettings):
         check_at_least("warmup", self.warmup, 0)
         check_at_least("repeats", self.repeats, 1)
         check_at_least("workers", self.workers, 0)
+        if self.loader is not None and self.batch != "auto" and self.workers is not None:
+            raise RequestError(
+                "cannot use --loader with --batch and --workers: expected one of them, the file would change nothing"
+            )
         _check_counts("items", self.items, 1)
         _check_counts("classes", self.classes, 2)
         for name in (*self.also, *self.device):

@@ -1,5 +1,6 @@
 """What can be asked of `hound search`."""
 
+import re
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,10 +11,14 @@ from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 from modelhound.settings.scorers import SCORERS
 
-__all__ = ["DEFAULT_TOP", "SearchSettings"]
+__all__ = ["DEFAULT_TOP", "MOST_FINALISTS", "SearchSettings"]
 
 DEFAULT_TOP = 5
 """How many of the best models a search makes sure of unless told."""
+
+
+MOST_FINALISTS = 8
+"""What --finals auto takes, where the budget allows."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,12 @@ class SearchSettings(ModelSettings, DataSettings):
 
     risk: float = 0.01
     """Drop a model only if its chance of being among the --top best is smaller than this."""
+
+    finals: str | None = None
+    """Race so many of the best (or auto: what the budget allows, 8 at most) by short fine-tuning, which decides better."""
+
+    finals_budget: str = "15%"
+    """When finals end at the latest: a share of what fine-tuning every model would take, or seconds, such as 120s."""
 
     explain: bool = False
     """Say what would be run, what is shared and how long it would take, and stop there."""
@@ -56,8 +67,15 @@ class SearchSettings(ModelSettings, DataSettings):
     workers: int | None = None
     """Threads that decode items, with --plain processes that load them; the default follows the number of cores and items."""
 
+    loader: Path | None = None
+    """A file that `hound loader` wrote: how to load where --batch and --workers are not given. The default is what it found
+    for such data on this machine; none does without."""
+
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
+
+    on: str = "local"
+    """Where to run: local; ray, the Ray cluster this machine belongs to or else this machine alone; ray://HOST:PORT."""
 
     run: Path | None = None
     """Folder for the results; the default is named after the request, below runs/."""
@@ -66,8 +84,9 @@ class SearchSettings(ModelSettings, DataSettings):
         DataSettings.__post_init__(self)
         ModelSettings.__post_init__(self)
         tidy(self, "scorers", split_list(self.scorers))
-        if isinstance(self.run, str):
-            tidy(self, "run", Path(self.run))
+        for name in ("run", "loader"):
+            if isinstance(getattr(self, name), str):
+                tidy(self, name, Path(getattr(self, name)))
         if self.scorers != ("auto",):
             check_choices("scorers", self.scorers, SCORERS)
         check_at_least("top", self.top, 1)
@@ -88,10 +107,59 @@ class SearchSettings(ModelSettings, DataSettings):
             raise RequestError(
                 f"cannot use --{given} with --plain: expected one of them, plain plans and remembers nothing"
             )
+        if self.loader is not None and self.batch is not None and (self.workers is not None or not self.plain):
+            given = "--batch and --workers" if self.plain else "--batch, the one setting that matters without --plain"
+            raise RequestError(f"cannot use --loader with {given}: expected one of them, the file would change nothing")
         if (self.plain or self.exhaustive) and self.risk != type(self).risk:
             raise RequestError("cannot use --risk where no model is dropped: leave it out, or --plain and --exhaustive")
         self.memory_bytes()
+        self._check_finals()
+        self._check_place()
 
     def memory_bytes(self) -> int | None:
         """The memory asked for, in bytes."""
         return None if self.memory is None else parse_bytes("memory", self.memory)
+
+    def model_settings(self) -> ModelSettings:
+        """What is asked of a model when it is built."""
+        return ModelSettings(
+            **{name: getattr(self, name) for name in ModelSettings.__dataclass_fields__ if name != "_"}
+        )
+
+    def num_finalists(self) -> int | None:
+        """How many were asked for; None to follow the budget."""
+        return None if self.finals in (None, "auto") else int(str(self.finals))
+
+    def parsed_finals_budget(self) -> tuple[float, float | None]:
+        """A share, or seconds where they are not None."""
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%|s)\s*", self.finals_budget)
+        value = float(found[1]) if found else 0.0
+        if found is None or value <= 0 or (found[2] == "%" and value > 100):
+            raise RequestError(
+                f"cannot use --finals-budget {self.finals_budget!r}: expected a share of up to 100%, such as 15%, or seconds, "
+                "such as 120s"
+            )
+        return (value / 100, None) if found[2] == "%" else (0.0, value)
+
+    def _check_place(self) -> None:
+        is_ray = isinstance(self.on, str) and (self.on == "ray" or (self.on.startswith("ray://") and len(self.on) > 6))
+        if self.on != "local" and not is_ray:
+            raise RequestError(f"cannot run on {self.on!r}: expected local, ray or ray://HOST:PORT")
+        given = "plain" if self.plain else "explain" if self.explain else "finals" if self.finals is not None else None
+        if is_ray and given is not None:
+            raise RequestError(f"cannot use --{given} with --on {self.on}: expected --on local, leave one of them out")
+
+    def _check_finals(self) -> None:
+        if isinstance(self.finals, int) and not isinstance(self.finals, bool):
+            tidy(self, "finals", str(self.finals))
+        if self.finals is None:
+            if self.finals_budget != type(self).finals_budget:
+                raise RequestError("cannot use --finals-budget without --finals: add --finals auto, or leave it out")
+            return
+        is_number = isinstance(self.finals, str) and re.fullmatch(r"[0-9]{1,4}", self.finals)
+        if self.finals != "auto" and (not is_number or int(self.finals) < 2):
+            raise RequestError(f"cannot use --finals {self.finals!r}: expected auto or a whole number of at least 2")
+        check_text("finals_budget", self.finals_budget)
+        self.parsed_finals_budget()
+        if self.explain:
+            raise RequestError("cannot use --finals with --explain: expected a search that runs, leave one of them out")

@@ -48,14 +48,10 @@ class RecipeSettings:
     """Weight decay; biases and normalisation have none."""
 
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """How the rate falls after the warm-up."""
-
-    warmup: float = 0.05
-    """Share of all steps in which the rate rises from zero."""
+    """How the rate falls after it has risen in the first twentieth of the steps; constant does neither."""
 
     augment: Literal["auto", "none", "crop", "flip", "strong"] = "auto"
-    """crop: random part and place; flip: mirrored too; strong: contrast, brightness and a blank patch too; auto is crop for
-    images, since a mirrored digit is another sign, and none for texts."""
+    """crop: a random part; flip: mirrored too; strong: other contrast and a blank patch too; auto is crop, none for texts."""
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of the arithmetic (weights are fp32); auto is fp32 on a CPU and bf16 on a GPU."""
@@ -93,7 +89,6 @@ class RecipeSettings:
             check_at_least(name, getattr(self, name), least)
         _check_number("rate", self.rate, above=0, most=100)
         _check_number("decay", self.decay, least=0, most=10)
-        _check_number("warmup", self.warmup, least=0, most=1)
         if self.mode == "cached" and self.augment not in ("auto", "none"):
             raise RequestError(
                 f"cannot use --augment {self.augment} with --mode cached: expected none, since features are computed once; "
@@ -150,9 +145,6 @@ class TrainSettings(RecipeSettings, DataSettings):
     trace: int = 0
     """Steps to record with torch's profiler: a trace for Perfetto and a table of operators."""
 
-    deadline: int = 600
-    """Seconds that ranks wait for each other before the run is ended."""
-
     slurm: bool = False
     """Submit the run as a SLURM job instead of running it here."""
 
@@ -171,9 +163,6 @@ class TrainSettings(RecipeSettings, DataSettings):
     dry_run: bool = False
     """For --slurm: print the script and submit nothing."""
 
-    charts: Path | None = None
-    """Folder for charts, as PNG and SVG."""
-
     run: Path | None = None
     """Folder for results and checkpoints; the default is named after the request, below runs/."""
 
@@ -183,7 +172,7 @@ class TrainSettings(RecipeSettings, DataSettings):
         tidy(self, "model", split_list(self.model))
         tidy(self, "allow_code", split_list(self.allow_code))
         tidy(self, "ranks", _tidy_ranks(self.ranks))
-        for name in ("run", "charts", "loader"):
+        for name in ("run", "loader"):
             if isinstance(getattr(self, name), str):
                 tidy(self, name, Path(getattr(self, name)))
         if not self.model:
@@ -191,10 +180,13 @@ class TrainSettings(RecipeSettings, DataSettings):
         check_text("device", self.device)
         check_choices("weights", (self.weights,), ("pretrained", "random"))
         check_choices("verdict", (self.verdict,), ("auto", "dose", "none"))
-        for name, least in (
-            *(("tokens", 4), ("trace", 0), ("deadline", 1), ("minutes", 1), ("gpus", 0), ("nodes", 1)),
-        ):
+        for name, least in (*(("tokens", 4), ("trace", 0), ("minutes", 1), ("gpus", 0), ("nodes", 1)),):
             check_at_least(name, getattr(self, name), least)
+        if self.mode == "cached" and (self.trace or self.verdict == "dose"):
+            given = f"--trace {self.trace}" if self.trace else "--verdict dose"
+            raise RequestError(
+                f"cannot use {given} with --mode cached: expected steps that run the network, use --mode full or head"
+            )
         self._check_cluster()
 
     def num_ranks(self) -> tuple[int, ...]:

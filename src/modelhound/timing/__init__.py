@@ -18,7 +18,7 @@ from modelhound.timing.axes import Candidate, shuffle_points
 from modelhound.timing.bench import Bench
 from modelhound.timing.limits import Limits
 from modelhound.timing.planning import SweepPlan, find_devices, plan_sweep
-from modelhound.timing.pricing import PricedPoint, price_points, remember_anchors
+from modelhound.timing.pricing import Learnt, PricedPoint, price_points, recall, remember
 from modelhound.timing.results import (
     LatencyAnswer,
     LatencyPlan,
@@ -34,6 +34,7 @@ __all__ = [
     "LatencyAnswer",
     "LatencyPlan",
     "LatencyResult",
+    "Learnt",
     "Limits",
     "PricedPoint",
     "SweepPlan",
@@ -43,6 +44,7 @@ __all__ = [
     "plan_sweep",
     "price_points",
     "read_latency",
-    "remember_anchors",
+    "recall",
+    "remember",
     "shuffle_points",
 ]

@@ -14,7 +14,7 @@ import msgspec
 from modelhound.analysis.roofline import Ceilings, least_seconds
 from modelhound.errors import ModelError, RequestError
 from modelhound.launch import Outcome, Worker
-from modelhound.records import CeilingsMeasured, Cost, LatencyFailed, LatencyMeasured, LatencyPoint, to_plain
+from modelhound.records import CeilingsMeasured, Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed, to_plain
 from modelhound.settings import LATENCY_MODELS, LatencySettings
 from modelhound.timing.axes import Candidate
 from modelhound.timing.ceilings import DeviceFound, Rates
@@ -86,7 +86,9 @@ class Bench:
             device_name=found.name,
             precision=precision,
             flops_per_second=rates.flops_per_second,
+            kind_flops_per_second=rates.kind_flops_per_second,
             bytes_per_second=rates.bytes_per_second,
+            tf32=rates.tf32,
             memory_limit_bytes=found.memory_bytes,
         )
         return self.ceilings[device, precision]
@@ -125,11 +127,11 @@ class Bench:
         )
         outcome = self._call(point.device, _MEASURE, to_plain(request), timeout=settings.timeout)
         if not outcome.ok:
-            return _failed(point, outcome, settings.timeout)
+            return _failed(point, cost, outcome, settings.timeout)
         measured = msgspec.convert(outcome.value, Measured)
         if measured.out_of_memory:
             self._worker(point.device).retire()  # a process that ran out of memory is in nobody knows what state
-            return LatencyFailed(point=point, why="out of memory", tried=True, message=measured.out_of_memory)
+            return _row(point, cost, "out of memory", measured.out_of_memory)
         record = _record(point, measured, cost, settings, place)
         return _with_least_seconds(record, cost, self.ceilings.get((point.device, point.precision)))
 
@@ -173,8 +175,10 @@ def _record(
         num_warm_ups=measured.num_warm_ups,
         stopped=measured.stopped,
         convention=settings.sampling,
+        tf32=measured.tf32,
         num_parameters=measured.num_parameters,
         flops=point.batch * cost.flops,
+        flops_by_kind={kind: point.batch * flops for kind, flops in cost.flops_by_kind.items()},
         activation_bytes=point.batch * cost.activation_bytes * narrow,
         moved_bytes=(point.batch * cost.moved_bytes + cost.weights_read) * narrow,
         weight_bytes=float(measured.weight_bytes),
@@ -200,17 +204,25 @@ def _with_least_seconds(record: LatencyMeasured, cost: Cost, seen: CeilingsMeasu
 
 def least_seconds_of(point: LatencyPoint, cost: Cost, seen: CeilingsMeasured) -> tuple[float, float]:
     """What a point's operators would take at the ceilings: those bound by computing, those bound by memory."""
-    ceilings = Ceilings(flops_per_second=seen.flops_per_second, bytes_per_second=seen.bytes_per_second)
+    ceilings = Ceilings(
+        flops_per_second=seen.flops_per_second,
+        bytes_per_second=seen.bytes_per_second,
+        kinds=seen.kind_flops_per_second,
+    )
     width = 0.5 if point.precision in _HALF else 1.0
     return least_seconds(cost.operators, ceilings, batch=point.batch, width=width)
 
 
-def _failed(point: LatencyPoint, outcome: Outcome, timeout: float) -> LatencyFailed:
+def _failed(point: LatencyPoint, cost: Cost, outcome: Outcome, timeout: float) -> LatencyFailed:
     if outcome.ending == "timed out":
-        return LatencyFailed(point=point, why="timed out", tried=True, message=f"took longer than {timeout:g} s")
+        return _row(point, cost, "timed out", f"took longer than {timeout:g} s")
     if outcome.ending.startswith("raised"):
-        return LatencyFailed(point=point, why="error", tried=True, message=_explain(outcome))
-    return LatencyFailed(point=point, why="crashed", tried=True, message=f"its process {_explain(outcome)}")
+        return _row(point, cost, "error", _explain(outcome))
+    return _row(point, cost, "crashed", f"its process {_explain(outcome)}")
+
+
+def _row(point: LatencyPoint, cost: Cost, why: WhyFailed, message: str) -> LatencyFailed:
+    return LatencyFailed(point=point, why=why, tried=True, message=message, num_parameters=cost.num_parameters)
 
 
 def _explain(outcome: Outcome) -> str:

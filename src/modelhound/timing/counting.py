@@ -17,6 +17,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from modelhound.records import OperatorKind
+
 __all__ = ["Count", "count_call"]
 
 _VALUES = (torch.ops.aten.item, torch.ops.aten._local_scalar_dense, torch.ops.aten.is_nonzero)
@@ -37,8 +39,8 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     """The most that intermediate results hold at once, weights and inputs not counted."""
     num_kernels: int
     """Operators that do something: about as many kernels start on a GPU."""
-    operators: tuple[tuple[float, float, float, int], ...]
-    """FLOPs, bytes moved without weights, bytes of weights read, and how many operators have just these."""
+    operators: tuple[tuple[OperatorKind, float, float, float, int], ...]
+    """What kind, FLOPs, bytes moved without weights, bytes of weights read, and how many operators have just these."""
 
 
 def count_call(call: Callable[[], Any], weights: Iterable[torch.Tensor] = ()) -> Count:
@@ -62,7 +64,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, weights: set[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.operators: collections.Counter[tuple[float, float, float]] = collections.Counter()
+        self.operators: collections.Counter[tuple[OperatorKind, float, float, float]] = collections.Counter()
         self._weights = weights
         self.flops = self.written = self.moved = self.live = self.most_live = self.num_kernels = 0
         self._storages: dict[int, weakref.ref[Any]] = {}
@@ -86,10 +88,11 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not func.is_view and func._opname not in _FREE:
             given = _tensors((args, kwargs))
             # Of a table only the rows that are looked up are read.
-            self._add(flops, given[1:] if packet is torch.ops.aten.embedding else given, _tensors(result))
+            read = given[1:] if packet is torch.ops.aten.embedding else given
+            self._add(_kind(func._opname, given, flops), flops, read, _tensors(result))
         return result
 
-    def _add(self, flops: int, given: list[torch.Tensor], made: list[torch.Tensor]) -> None:
+    def _add(self, kind: OperatorKind, flops: int, given: list[torch.Tensor], made: list[torch.Tensor]) -> None:
         if not made:
             return
         written = sum(_size(tensor) for tensor in made)
@@ -99,7 +102,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.flops += flops
         self.written += written
         self.moved += moved
-        self.operators[float(flops), float(moved - weights), float(weights)] += 1
+        self.operators[kind, float(flops), float(moved - weights), float(weights)] += 1
         known = {_key(tensor) for tensor in given}
         for tensor in made:
             if _key(tensor) not in known:
@@ -117,6 +120,18 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.live -= num_bytes
 
         self._storages[key] = weakref.ref(storage, let_go)
+
+
+def _kind(name: str, given: list[torch.Tensor], flops: int) -> OperatorKind:
+    if not flops:
+        return "other"
+    if "attention" in name:
+        return "attention"
+    if "conv" not in name:
+        return "product"
+    images, kernels = given[:2]
+    channels, seen = images.shape[1], kernels.shape[1]  # each kernel sees so many of the channels
+    return "depthwise" if seen == 1 < channels else "grouped" if seen < channels else "convolution"
 
 
 def _attention_flops(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from modelhound.analysis.memory import MemoryModel, fit_memory
 from modelhound.analysis.samples import median_of
 from modelhound.analysis.wording import bytes_text
-from modelhound.records import Cost, LatencyFailed, LatencyMeasured, LatencyPoint
+from modelhound.records import Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed
 from modelhound.store import Memo
 
 __all__ = ["Limits"]
@@ -87,10 +87,10 @@ class Limits:
         limit = self._limit_bytes[point.device]
         full = self._full.get(_group(point))
         if full is not None and self.expected_bytes(point) >= self.expected_bytes(full):
-            return _row(point, "out of memory", f"not tried: {full.shape_text} ran out of memory before")
+            return self._row(point, "out of memory", f"not tried: {full.shape_text} ran out of memory before")
         known: Any = self._memo.look_up(self._key(point)) if self._memo is not None else None
         if isinstance(known, int) and point.batch >= known:
-            return _row(
+            return self._row(
                 point,
                 "out of memory",
                 f"not tried: batch {known} of this shape ran out of memory in an earlier run "
@@ -100,7 +100,7 @@ class Limits:
         if model.is_hopeless(self.expected_bytes(point), limit):
             needed = model.predict(self.expected_bytes(point))
             seen = f"{model.num_probes} smaller points" if model.num_probes else "the shapes of its tensors"
-            return _row(
+            return self._row(
                 point,
                 "out of memory",
                 f"not tried: needs about {bytes_text(needed)} by {seen}, and may use {bytes_text(limit)}",
@@ -110,18 +110,24 @@ class Limits:
     def _too_slow(self, point: LatencyPoint) -> LatencyFailed | None:
         late = self._late.get(_group(point))
         if late is not None and self.flops(point) >= self.flops(late):
-            return _row(point, "timed out", f"not tried: {late.shape_text} took longer than {self._timeout:g} s before")
+            return self._row(
+                point, "timed out", f"not tried: {late.shape_text} took longer than {self._timeout:g} s before"
+            )
         flops, seconds = self._slowest.get(_group(point), (0.0, 0.0))
         if not flops or self.flops(point) <= flops:
             return None
         expected = _CALLS_OF_A_POINT * seconds * self.flops(point) / flops
         if expected > _HOPELESS * self._timeout:
-            return _row(
+            return self._row(
                 point,
                 "timed out",
                 f"not tried: would take about {expected:.0f} s by a smaller point, and may take {self._timeout:g} s",
             )
         return None
+
+    def _row(self, point: LatencyPoint, why: WhyFailed, message: str) -> LatencyFailed:
+        num_parameters = self._costs[point.model, point.size].num_parameters
+        return LatencyFailed(point=point, why=why, tried=False, message=message, num_parameters=num_parameters)
 
     def _key(self, point: LatencyPoint) -> str:
         limit = float(f"{self._limit_bytes[point.device]:.1e}")  # free memory differs a little from day to day
@@ -136,7 +142,3 @@ def _group(point: LatencyPoint) -> Group:
 def _width(point: LatencyPoint) -> float:
     """Costs are counted in fp32."""
     return 2 / _BYTES_OF_FP32 if point.precision in ("bf16", "fp16") else 1.0
-
-
-def _row(point: LatencyPoint, why: Any, message: str) -> LatencyFailed:
-    return LatencyFailed(point=point, why=why, tried=False, message=message)

@@ -25,7 +25,7 @@ from modelhound.timing.subject import Modality, Subject, build_subject, parse_re
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Measured", "PointRequest", "measure_point"]
+__all__ = ["Measured", "PointRequest", "describe_tf32", "dtype_of", "measure_point", "set_precision"]
 
 _LOOK_SECONDS = 0.5  # a call longer than this is not run once more for the profiler
 _ENERGY_SECONDS = 0.2  # energy counters move ten times a second or so
@@ -60,6 +60,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     wall_seconds: tuple[float, ...] = ()
     num_warm_ups: int = 0
     stopped: str = ""
+    tf32: str | None = None
     kernel_seconds: float | None = None
     covered_share: float | None = None
     num_parameters: int = 0
@@ -116,6 +117,8 @@ def _measure(asked: PointRequest, start: float) -> Measured:
         )
         busy = _look(call, samples, asked)
     measured = _collect(samples, busy, subject, last, watched, device_peak, peak.bytes_held)
+    if on_gpu:
+        measured = msgspec.structs.replace(measured, tf32=describe_tf32(asked.point.precision))
     del subject, inputs, call
     _clean_up(asked)
     spent = samples.first_seconds + samples.warm_up_seconds + samples.sampling_seconds
@@ -134,6 +137,18 @@ def set_precision(precision: str) -> None:
     import torch
 
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision != "fp32-strict"
+
+
+def describe_tf32(precision: str) -> str | None:
+    """Which numbers of 32 bits the GPU rounds to 19 before it multiplies them, as torch is set now."""
+    import torch
+
+    if dtype_of(precision) != torch.float32:
+        return None
+    if not torch.backends.cudnn.allow_tf32:
+        return "none"
+    return "convolutions" if torch.get_float32_matmul_precision() == "highest" else "all"
 
 
 class _Kept:
@@ -238,7 +253,7 @@ def _plan(asked: PointRequest) -> SamplingPlan:
     return SamplingPlan(
         warm_up_seconds=min(0.15, asked.seconds / 4),
         budget_seconds=asked.seconds,
-        least_seconds=min(_ENERGY_SECONDS, asked.seconds / 4) if on_gpu else 0.0,
+        least_seconds=min(_ENERGY_SECONDS, asked.seconds / 2) if on_gpu else 0.0,
         most_samples=_MOST_SAMPLES,
         settled=settled,
     )

@@ -50,10 +50,12 @@ def find_devices(settings: LatencySettings) -> dict[str, tuple[str, ...]]:
         precisions = settings.precision
         if precisions == ("auto",):
             precisions = ("fp32", "bf16") if on_gpu else ("fp32",)
-        if not on_gpu and "tf32" in precisions:
-            raise RequestError(
-                "cannot use --precision tf32 on a CPU: expected fp32, bf16 or fp16, since only NVIDIA's GPUs have tf32"
-            )
+        for precision in ("tf32", "fp32-strict"):
+            if not on_gpu and precision in precisions:
+                raise RequestError(
+                    f"cannot use --precision {precision} on a CPU: expected fp32, bf16 or fp16, "
+                    "since only NVIDIA's GPUs round fp32 to tf32"
+                )
         found[device] = precisions
     return found
 
@@ -64,7 +66,7 @@ def plan_sweep(
     """Look at every model without running it."""
     candidates, broken = _describe(_find(settings, watch), settings)
     points = list_points(tuple(candidates.values()), settings, precisions=devices) if candidates else []
-    memo = Memo(f"operators-{'-'.join(installed_version(name) for name in _PACKAGES)}-{__version__}")
+    memo = Memo(f"operator-kinds-{'-'.join(installed_version(name) for name in _PACKAGES)}-{__version__}")
     first_device = next(iter(devices))
     costs: dict[tuple[str, int], Cost] = {}
     for done, candidate in enumerate(candidates.values()):

@@ -2,7 +2,8 @@
 
 In:  points and their costs; what was learnt of the device in earlier runs, or else what it can do at most
 Out: the time of every point with an interval, and of the whole sweep
-Nothing here times a network. Anchors of finished runs are remembered by device, precision and version of torch.
+Nothing here times a network. What finished runs learnt is remembered by device, precision and version of torch: the times of
+their points, and the ceilings that were seen just before, since the one is read in units of the other.
 """
 
 import importlib.metadata
@@ -26,13 +27,25 @@ from modelhound.store import Memo
 from modelhound.timing.bench import least_seconds_of
 from modelhound.timing.limits import Limits
 
-__all__ = ["PricedPoint", "price_points", "recall_anchors", "remember_anchors"]
+__all__ = ["Learnt", "PricedPoint", "price_points", "recall", "remember"]
 
+_MEMO = "learnt-devices"
 _MOST_ANCHORS = 200
 # Where nothing was ever timed on a device: what networks commonly reach of its ceilings, and what starting a kernel takes.
 _COMPUTE_SHARE, _MEMORY_SHARE, _KERNEL_SECONDS = 0.4, 0.5, 6e-6
 _GUESS_FACTOR = 3.0  # such a guess may be wrong by this in either direction
 _OVERHEAD_SECONDS = 0.4
+
+
+class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one device in one precision."""
+
+    ceilings: CeilingsMeasured
+    anchors: tuple[Anchor, ...] = ()
+
+    @property
+    def num_models(self) -> int:
+        return len({anchor.model for anchor in self.anchors})
 
 
 class PricedPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,40 +61,40 @@ class PricedPoint(msgspec.Struct, frozen=True, kw_only=True):
     refusal: LatencyFailed | None
 
 
-def remember_anchors(device_name: str, precision: str, anchors: Sequence[Anchor]) -> None:
+def remember(learnt: Learnt) -> None:
     """Keep what a run learnt of a device, in place of what was known before."""
-    if len({anchor.model for anchor in anchors}) >= LEAST_ANCHORS:
-        step = -(-len(anchors) // _MOST_ANCHORS)
-        plain = [msgspec.to_builtins(anchor) for anchor in anchors[::step]]
-        Memo("anchors").note(_key(device_name, precision), plain)
+    if learnt.num_models >= LEAST_ANCHORS:
+        step = -(-len(learnt.anchors) // _MOST_ANCHORS)
+        kept = msgspec.structs.replace(learnt, anchors=learnt.anchors[::step])
+        Memo(_MEMO).note(_key(learnt.ceilings.device_name, learnt.ceilings.precision), msgspec.to_builtins(kept))
 
 
-def recall_anchors(device_name: str, precision: str) -> tuple[Anchor, ...]:
-    """What is known of a device; none where nothing is."""
-    return msgspec.convert(Memo("anchors").look_up(_key(device_name, precision)) or (), tuple[Anchor, ...])
+def recall(device_name: str, precision: str) -> Learnt | None:
+    """What is known of a device; None where nothing is."""
+    fact = Memo(_MEMO).look_up(_key(device_name, precision))
+    return None if fact is None else msgspec.convert(fact, Learnt)
 
 
 def price_points(
     points: Sequence[LatencyPoint],
     costs: Mapping[tuple[str, int], Cost],
-    ceilings: Mapping[tuple[str, str], CeilingsMeasured],
+    learnt: Mapping[tuple[str, str], Learnt],
     limits: Limits,
     settings: LatencySettings,
 ) -> tuple[tuple[PricedPoint, ...], dict[tuple[str, str], PredictionError | None]]:
     """The price of every point, and how well the predictor of each device and precision does; None where it is a guess."""
     predictors: dict[tuple[str, str], Predictor | None] = {}
     errors: dict[tuple[str, str], PredictionError | None] = {}
-    for key, each in ceilings.items():
-        anchors = recall_anchors(each.device_name, each.precision)
-        num_models = len({anchor.model for anchor in anchors})
-        predictors[key] = fit_predictor(anchors) if num_models >= LEAST_ANCHORS else None
-        errors[key] = leave_one_model_out(anchors) if num_models > LEAST_ANCHORS else None
+    for key, each in learnt.items():
+        predictors[key] = fit_predictor(each.anchors) if each.num_models >= LEAST_ANCHORS else None
+        errors[key] = leave_one_model_out(each.anchors) if each.num_models > LEAST_ANCHORS else None
     priced = []
     for point in points:
         key = (point.device, point.precision)
         refusal = limits.refuse(point)
         cost = costs[point.model, point.size]
-        seconds = None if refusal else _predict(point, cost, predictors.get(key), ceilings.get(key))
+        ceilings = learnt[key].ceilings if key in learnt else None
+        seconds = None if refusal else _predict(point, cost, predictors.get(key), ceilings)
         priced.append(
             PricedPoint(
                 point=point,
@@ -106,8 +119,8 @@ def _predict(
     narrow = 0.5 if point.precision in ("bf16", "fp16") else 1.0
     if ceilings is None:
         return None
+    compute, memory = least_seconds_of(point, cost, ceilings)
     if predictor is not None:
-        compute, memory = least_seconds_of(point, cost, ceilings)
         return predict_seconds(
             predictor,
             flops=flops,
@@ -116,8 +129,7 @@ def _predict(
             compute_seconds=compute,
             memory_seconds=memory,
         )
-    moved = (point.batch * cost.moved_bytes + cost.weights_read) * narrow
-    work = flops / ceilings.flops_per_second / _COMPUTE_SHARE + moved / ceilings.bytes_per_second / _MEMORY_SHARE
+    work = compute / _COMPUTE_SHARE + memory / _MEMORY_SHARE
     guess = max(cost.num_kernels * _KERNEL_SECONDS, work)
     return PredictedTime(seconds=guess, interval=(guess / _GUESS_FACTOR, guess * _GUESS_FACTOR), confidence=0.9)
 

@@ -38,6 +38,9 @@ from modelhound.timing.pricing import PricedPoint
 __all__ = ["LatencyAnswer", "LatencyPlan", "LatencyResult", "assemble_result", "compare_latency", "read_latency"]
 
 
+_ROUNDED = {"none": "nothing", "convolutions": "convolutions", "all": "all products"}
+
+
 class LatencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from the points, as the run folder keeps it."""
 
@@ -67,7 +70,11 @@ class LatencyResult(msgspec.Struct, frozen=True, kw_only=True):
         """The document that `hound latency --json` prints."""
         rows = [_point_json(record, row) for record, row in zip(self.measured, self.summaries, strict=True)]
         failed = [
-            {**to_plain(each.point), "failure": {"why": each.why, "tried": each.tried, "message": each.message}}
+            {
+                **to_plain(each.point),
+                "num_parameters": each.num_parameters,
+                "failure": {"why": each.why, "tried": each.tried, "message": each.message},
+            }
             for each in self.failed
         ]
         return {
@@ -190,7 +197,31 @@ def compare_latency(paths: Sequence[Path], *, limit: float = 0.05) -> Comparison
         )
         for result in results
     ]
-    return compare_runs(comparable[0], *comparable[1:], limit=limit)
+    comparison = compare_runs(comparable[0], *comparable[1:], limit=limit)
+    return msgspec.structs.replace(comparison, notes=_differences(results, [run.name for run in comparable]))
+
+
+def _differences(results: Sequence[LatencyResult], names: Sequence[str]) -> tuple[str, ...]:
+    """What else is not the same in two runs: how numbers are rounded, and how times are taken."""
+    notes = []
+    for name, result in zip(names[1:], results[1:], strict=True):
+        for mine in result.ceilings:
+            same = (
+                each for each in results[0].ceilings if each.precision == mine.precision and each.tf32 and mine.tf32
+            )
+            for theirs in same:
+                if theirs.tf32 != mine.tf32:
+                    notes.append(
+                        f"in {mine.precision} {names[0]} rounds {_ROUNDED[theirs.tf32 or '']} to TF32, "
+                        f"{name} {_ROUNDED[mine.tf32 or '']}"
+                    )
+        conventions = [{record.convention for record in each.measured} for each in (results[0], result)]
+        if conventions[0] != conventions[1] and all(conventions):
+            notes.append(
+                f"{names[0]} was sampled by {', '.join(sorted(conventions[0]))} rules, "
+                f"{name} by {', '.join(sorted(conventions[1]))} rules"
+            )
+    return tuple(dict.fromkeys(notes))
 
 
 def _run_name(path: Path, paths: Sequence[Path]) -> str:

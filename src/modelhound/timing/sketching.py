@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from modelhound.errors import ModelError
+from modelhound.errors import ModelError, first_line
 from modelhound.records import Cost
 from modelhound.settings import ModelSettings
 from modelhound.timing.subject import Modality, Subject, build_subject, parse_reference
@@ -51,14 +51,14 @@ def sketch_model(request: dict[str, Any]) -> Any:
     try:
         device = _find_device(asked)
     except Exception as error:  # a stranger's network: anything
-        return msgspec.to_builtins(Sketched(costs={}, refused={}, broken=_first_line(error)))
+        return msgspec.to_builtins(Sketched(costs={}, refused={}, broken=_reason(error)))
     costs: dict[int, Cost] = {}
     refused: dict[int, str] = {}
     for size in asked.sizes:
         try:
             costs[size] = _count(asked, size, device)
         except Exception as error:
-            refused[size] = _first_line(error)
+            refused[size] = _reason(error)
     taken = _find_taken(asked, device) if refused else ()
     return msgspec.to_builtins(Sketched(costs=costs, refused=refused, taken=taken), str_keys=True)
 
@@ -99,7 +99,7 @@ def _count(asked: SketchRequest, size: int, device: str) -> Cost:
     return Cost(
         flops=count.flops,
         activation_bytes=count.activation_bytes,
-        moved_bytes=sum(moved * number for _, moved, _, number in count.operators),
+        moved_bytes=sum(moved * number for _, _, moved, _, number in count.operators),
         live_bytes=count.live_bytes,
         input_bytes=float(sum(tensor.numel() * tensor.element_size() for tensor in given)),
         weight_bytes=float(weight_bytes),
@@ -123,6 +123,7 @@ def _build(asked: SketchRequest, size: int, device: str) -> Subject:
         )
 
 
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()[0] if str(error).strip() else ""
+def _reason(error: BaseException) -> str:
+    """With the type of what a stranger's network raised."""
+    text = first_line(error)
     return text if isinstance(error, ModelError) else f"{type(error).__name__}: {text}"[:300]

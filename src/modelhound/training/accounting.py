@@ -35,6 +35,7 @@ STEP_PHASES = (
 """What a step is made of. Communication is the part that the backward pass does not hide, waiting for slower ranks included."""
 
 FIRST_BATCH = "first batch"
+BETWEEN = "between steps"
 
 _READ_AFTER = 64  # laps; by then the oldest have nearly always passed
 
@@ -109,7 +110,7 @@ class HostLaps:
 
     @contextmanager
     def between(self, phase: str) -> Iterator[None]:
-        self.lap("between steps")
+        self.lap(BETWEEN)
         yield
         self.lap(phase)
 
@@ -169,10 +170,12 @@ class DeviceLaps:
     @contextmanager
     def between(self, phase: str) -> Iterator[None]:
         self._read(wait=True)
+        self._marks.append(_Mark(BETWEEN, self._record()))  # the GPU had nothing to do while its events were read
+        self._read(wait=True)
         self._host.lap("other")
-        with self._host.between(phase):
-            yield
-            torch.cuda.synchronize(self._device)
+        yield
+        torch.cuda.synchronize(self._device)
+        self._host.lap(phase)
         self._last = self._record()
 
     def samples(self) -> tuple[PhaseSamples, ...]:
@@ -199,8 +202,8 @@ class DeviceLaps:
     def _charge(self, mark: "_Mark") -> None:
         assert self._last is not None  # `begin` came first
         elapsed = self._last.elapsed_time(mark.event) / 1000
-        if mark.phase == FIRST_BATCH:
-            self._host._others.setdefault(FIRST_BATCH, []).append(elapsed)
+        if mark.phase in (FIRST_BATCH, BETWEEN):
+            self._host._others.setdefault(mark.phase, []).append(elapsed)
         elif mark.arrival is not None:
             copying, copied = (
                 self._last.elapsed_time(each) / 1000 for each in (mark.arrival.copying, mark.arrival.copied)

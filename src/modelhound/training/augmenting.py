@@ -40,7 +40,9 @@ class Augmentation:
     def __call__(self, images: torch.Tensor, step: int) -> torch.Tensor:
         if self.kind == "none":
             return images
-        draws = self._draw(step)[: len(images)].to(images.device, non_blocking=True)
+        draws = self._draw(step)[: len(images)]
+        if images.is_cuda:
+            draws = draws.pin_memory().to(images.device, non_blocking=True)  # or the host would wait for the device
         images = _resample(images, draws, mirror=self.kind in ("flip", "strong"))
         return _disturb(images, draws) if self.kind == "strong" else images
 

@@ -21,7 +21,7 @@ from modelhound.scores.split import draw_held_out, draw_held_out_of_each_class
 from modelhound.settings import RecipeSettings
 from modelhound.training.accounting import DeviceLaps, HostLaps, Laps, make_laps
 from modelhound.training.augmenting import Augmentation, choose_augmentation
-from modelhound.training.delaying import Delays, slow_down_reading
+from modelhound.training.delaying import Delays, prepare_delays, slow_down_reading
 from modelhound.training.distributed import Link, synchronise_batchnorm
 from modelhound.training.feed import Course, Moved, choose_workers, move, move_batches
 from modelhound.training.recipe import Schedule, choose_precision, choose_rate, make_optimiser
@@ -96,6 +96,9 @@ def set_up(
 ) -> Bench:
     """Lay everything out; `dataset` holds the training items."""
     delays = delays or Delays()
+    if torch.device(device).index is not None:
+        torch.cuda.set_device(device)  # what asks for the current device means this one
+    prepare_delays(device)
     link = Link(device)
     _check(dataset, test, network)
     dataset, test, mean, scale = _standardise(dataset, test)

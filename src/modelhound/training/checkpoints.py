@@ -13,9 +13,12 @@ Out: one folder per kept epoch, whole or not there at all; the newest of them to
 Nothing here knows how weights change.
 """
 
+import contextlib
 import json
+import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from torch import nn
 
 from modelhound.data import Preprocessing, Tokenising
 from modelhound.data.tokenising import TOKENIZER_FILES
-from modelhound.errors import ModelError
+from modelhound.errors import ModelError, first_line
 from modelhound.models import Network
 from modelhound.records import EpochDone, to_plain
 from modelhound.store import write_folder
@@ -73,9 +76,11 @@ class Keeper:
 
         def fill(folder: Path) -> None:
             head = {name: each.detach().cpu().contiguous() for name, each in trainable.head.state_dict().items()}
-            save_file(self._tensors(trainable.body, head), folder / _MODEL, metadata={"format": "pt"})
-            save_file(head, folder / _HEAD, metadata={"format": "pt"})
-            torch.save(optimiser.state_dict(), folder / _STATE)
+            with _told_by_the_system():
+                save_file(self._tensors(trainable.body, head), folder / _MODEL, metadata={"format": "pt"})
+                save_file(head, folder / _HEAD, metadata={"format": "pt"})
+                with (folder / _STATE).open("wb") as file:
+                    torch.save(optimiser.state_dict(), file)
             (folder / _TRAINED).write_bytes(msgspec.json.format(msgspec.json.encode(progressed), indent=1))
             _describe(self._network, trainable.head.out_features, folder)
 
@@ -102,7 +107,7 @@ class Keeper:
             trainable.head.load_state_dict(load_file(path / _HEAD))
             optimiser.load_state_dict(torch.load(path / _STATE, map_location="cpu", weights_only=True))
         except Exception as error:  # damage shows in many ways
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
             raise ModelError(
                 f"cannot go on from checkpoint {str(path)!r}: expected one of {model} as it is to be trained, but {reason}; "
                 "delete it or choose another --run"
@@ -141,6 +146,24 @@ class Keeper:
         for path in self.folder.glob("epoch-*"):
             if path not in {self.path_of(epoch) for epoch in needed}:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _told_by_the_system() -> Iterator[None]:
+    """A disk that is full, say, as the system's own error: safetensors and torch wrap it into others."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def _describe(network: Network, num_outputs: int, folder: Path) -> None:

@@ -3,9 +3,10 @@
 In:  a stage of the training loop and seconds
 Out: the same loop, slower there
 Where a delay lengthens the step by itself, the stage is on the critical path; where it does not, something else hides it.
-Nothing here measures.
+Nothing here measures but how fast a GPU counts.
 """
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +15,9 @@ from typing import Self
 from modelhound.data import Dataset
 from modelhound.data.source import Item, Reader
 
-__all__ = ["Delays", "delay", "slow_down_reading"]
+__all__ = ["Delays", "delay", "prepare_delays", "slow_down_reading"]
 
-_CYCLES_PER_SECOND = 1.5e9  # of a GPU, about; how long it really took is measured anyway
+_CYCLES_TO_COUNT = 20_000_000  # some hundredths of a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,31 @@ def delay(seconds: float, *, on_cuda: bool = False) -> None:
         return
     import torch
 
-    torch.cuda._sleep(int(seconds * _CYCLES_PER_SECOND))  # type: ignore[no-untyped-call]
+    cycles = seconds * _cycles_per_second(torch.cuda.current_device())
+    torch.cuda._sleep(int(cycles))  # type: ignore[no-untyped-call]
+
+
+def prepare_delays(device: str) -> None:
+    """Find out how fast the GPU counts before it matters: that waits for the device."""
+    if device.startswith("cuda"):
+        import torch
+
+        _cycles_per_second(torch.cuda.current_device())
+
+
+@functools.cache
+def _cycles_per_second(device: int) -> float:
+    """Of a GPU under load: the first count wakes it up, the second is timed."""
+    import torch
+
+    with torch.cuda.device(device):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(_CYCLES_TO_COUNT)  # type: ignore[no-untyped-call]
+        start.record()
+        torch.cuda._sleep(_CYCLES_TO_COUNT)  # type: ignore[no-untyped-call]
+        end.record()
+        end.synchronize()
+        return float(_CYCLES_TO_COUNT / (start.elapsed_time(end) / 1000))
 
 
 def slow_down_reading(dataset: Dataset, seconds_per_item: float) -> Dataset:

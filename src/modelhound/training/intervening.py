@@ -10,8 +10,8 @@ Nothing here concludes; `analysis.bounds` does. The bench is left as it was: wei
     no all-reduce    live, but ranks keep their gradients to themselves: the network for free
 
 A live block has a loader of its own, so that none profits from batches that were loaded while another condition ran; its first
-batches are not counted. With doses, stages are made slower by a known time instead: a stage on the critical path lengthens the
-step by all of it, a hidden one by nothing.
+batches are not counted, and it lasts whole turns of its loader processes, whose batches come in bursts. With doses, stages are
+made slower by a known time instead: a stage on the critical path lengthens the step by all of it, a hidden one by nothing.
 """
 
 import itertools
@@ -28,40 +28,52 @@ from modelhound.training.accounting import make_laps
 from modelhound.training.bench import Bench
 from modelhound.training.delaying import slow_down_reading
 from modelhound.training.feed import Course, Moved, move, move_batches
+from modelhound.training.layout import tuned_convolutions
 from modelhound.training.loop import prepare_to_learn
 
-__all__ = ["CONDITIONS", "DOSED", "intervene"]
+__all__ = ["CONDITIONS", "DOSED", "intervene", "left_as_it_was"]
 
 CONDITIONS = ("live", "host batches", "device batches", "no all-reduce")
 DOSED = ("loading", "model", "network")
 
-_NUM_ROUNDS = 5
+NUM_ROUNDS = 5
+_CACHED = ("host batches", "device batches")
 _LEAST_STEPS, _MOST_STEPS = 2, 40
 _NUM_KEPT = 4  # batches that are run again and again
 _DOSES = (0.25, 0.5)  # of a step
 
 
 def intervene(
-    bench: Bench, *, budget_seconds: float, doses: bool = False, model: str = "", watch: Watch = silent
+    bench: Bench,
+    *,
+    budget_seconds: float,
+    live_seconds: float = 0.0,
+    doses: bool = False,
+    num_rounds: int = NUM_ROUNDS,
+    model: str = "",
+    watch: Watch = silent,
 ) -> BlocksMeasured:
-    """Blocks of all conditions that make sense here; they take about `budget_seconds` where steps are that quick."""
+    """Blocks of all conditions that make sense here; they take about `budget_seconds` where steps are that quick.
+
+    `live_seconds` is a step as it is, where that is known already.
+    """
     stage = _Stage(bench)
-    with _left_as_it_was(bench):
+    with left_as_it_was(bench), tuned_convolutions():
         kept = stage.load_some()
         step_seconds = stage.try_a_step(kept)
+        live_seconds = max(step_seconds, bench.link.largest(live_seconds))
         dose_seconds = stage.try_live(kept) if doses else 0.0
         plan = _plan(bench, dose_seconds)
-        warm = bench.course.workers + 1
-        per_round = sum(warm if condition in ("live", "no all-reduce") or delay else 1 for condition, delay in plan)
-        left = budget_seconds / step_seconds / _NUM_ROUNDS - per_round
-        num_steps = int(bench.link.largest(max(_LEAST_STEPS, min(_MOST_STEPS, left // len(plan)))))
+        left = budget_seconds / num_rounds
+        num_steps = _choose_num_steps(plan, left, step_seconds, live_seconds, num_warm=bench.course.workers + 1)
+        num_steps = int(bench.link.largest(num_steps))
         blocks = []
-        for number in range(_NUM_ROUNDS):
+        for number in range(num_rounds):
             order = random.Random(f"{bench.recipe.seed} {number}").sample(plan, len(plan))
             for place, (condition, delay) in enumerate(order):
                 done = number * len(plan) + place
                 watch(
-                    Progress(task="finding what bounds it", done=done, total=_NUM_ROUNDS * len(plan), detail=condition)
+                    Progress(task="finding what bounds it", done=done, total=num_rounds * len(plan), detail=condition)
                 )
                 seconds = stage.run(condition, delay, kept, num_steps, number)
                 blocks.append(Block(condition=condition, round=number, seconds=seconds, delay_seconds=delay))
@@ -86,6 +98,18 @@ def _plan(bench: Bench, dose_seconds: float) -> list[tuple[str, float]]:
         stages = [stage for stage in DOSED if stage != "network" or not alone]
         plan += [(stage, share * dose_seconds) for stage, share in itertools.product(stages, _DOSES)]
     return plan
+
+
+def _choose_num_steps(
+    plan: list[tuple[str, float]], round_seconds: float, step_seconds: float, live_seconds: float, *, num_warm: int
+) -> int:
+    """Steps of each block such that a round takes about so long."""
+    num_cached = sum(condition in _CACHED for condition, _ in plan)
+    num_live = len(plan) - num_cached
+    delays = sum(delay for _, delay in plan)
+    first = num_cached * step_seconds + num_live * num_warm * live_seconds
+    each = num_cached * step_seconds + num_live * live_seconds + delays
+    return int(max(_LEAST_STEPS, min(_MOST_STEPS, (round_seconds - first) // each)))
 
 
 class _Stage:
@@ -130,6 +154,8 @@ class _Stage:
             if condition == "loading":
                 course = replace(course, dataset=slow_down_reading(course.dataset, delay / course.batch))
             skip = course.workers + 1
+            turns = max(1, course.workers)
+            num_steps = -(-num_steps // turns) * turns
             # loaders must not run dry towards the end: some batches more than are used
             num_batches = skip + num_steps + (course.prefetch * course.workers)
             return self._time(self._live(course, num_batches, number), skip=skip, num_steps=num_steps)
@@ -177,7 +203,7 @@ class _Stage:
         return tuple(seconds)
 
 
-class _left_as_it_was:  # noqa: N801  # reads as words where it is used
+class left_as_it_was:  # noqa: N801  # reads as words where it is used
     """Put weights, statistics, the optimiser's memory and the count of steps back at the end."""
 
     def __init__(self, bench: Bench) -> None:

@@ -31,6 +31,7 @@ def open_items(settings: TrainSettings, watch: Watch) -> tuple[Dataset, Dataset]
             split=split,
             limit=limit,
             seed=settings.seed,
+            follow_links=settings.follow_links,
             watch=watch,
         )
 

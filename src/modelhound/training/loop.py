@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import torch
 from torch import nn
 
@@ -25,10 +26,12 @@ from modelhound.meter import Meter, seconds_now
 from modelhound.models import Network
 from modelhound.records import EpochDone, PhaseSamples, Progress, Watch, silent, to_plain
 from modelhound.settings import METRICS, RecipeSettings
+from modelhound.training.accounting import STEP_PHASES
 from modelhound.training.bench import Bench, set_up, split_items
 from modelhound.training.checkpoints import Keeper, Progressed
 from modelhound.training.delaying import Delays
 from modelhound.training.feed import Moved
+from modelhound.training.layout import tuned_convolutions
 from modelhound.training.losses import LossLog
 from modelhound.training.stepping import use_precision
 from modelhound.training.trainable import Trainable, evaluate_batch
@@ -71,6 +74,12 @@ class Trained:
     def num_items(self) -> int:
         """Items this rank went through in this start, repeats included."""
         return self.num_steps * self.batch
+
+    @property
+    def step_seconds(self) -> float:
+        """The median step of this start; 0 where it had none."""
+        steps = [each.seconds for each in self.phases if each.phase in STEP_PHASES]
+        return float(np.median(np.sum(steps, axis=0))) if self.num_steps else 0.0
 
 
 def fine_tune(
@@ -131,7 +140,7 @@ def train(bench: Bench, *, model: str = "", checkpoints: Path | None = None, wat
         with bench.laps.between("extract features"):
             bench.cache(watch)
     before = bench.stepper.num_batches
-    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+    with tuned_convolutions():
         stopped = _run_epochs(bench, history, keeper, watch)
     wall_seconds, phases = bench.laps.wall_seconds, bench.laps.samples()
     best = history.best() if bench.recipe.patience is not None else history.epochs[-1]
@@ -278,7 +287,7 @@ def _evaluate(bench: Bench, epoch: int, losses: Sequence[float], seconds: float)
 def _identity(bench: Bench) -> str:
     """A digest of whatever decides the numbers."""
     recipe = {name: value for name, value in to_plain(bench.recipe.recipe()).items() if name not in _NOT_DECISIVE}
-    if bench.recipe.schedule != "constant" or bench.recipe.warmup:
+    if bench.recipe.schedule != "constant":
         recipe["epochs"] = bench.recipe.epochs  # the rate of every step depends on how many there are
     told = [recipe, bench.course.batch, bench.link.num_ranks, bench.course.dataset.fingerprint, bench.test.fingerprint]
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()

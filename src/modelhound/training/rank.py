@@ -105,6 +105,7 @@ def train_here(request: RankRequest, dataset: Dataset, test: Dataset, *, watch: 
         blocks = intervene(
             bench,
             budget_seconds=bench.link.largest(budget),
+            live_seconds=trained.step_seconds,
             doses=request.verdict == "dose",
             model=request.model,
             watch=watch,

@@ -16,6 +16,7 @@ from modelhound.settings import RecipeSettings
 __all__ = ["Schedule", "choose_precision", "choose_rate", "make_optimiser"]
 
 _MOMENTUM = 0.9
+_RISING_SHARE = 0.05  # of all steps: large first steps would spoil what the network came with
 _RATES = {
     ("full", "adamw", "image"): 3e-4,
     ("full", "adamw", "text"): 5e-5,
@@ -62,7 +63,7 @@ class Schedule:
 
     def __init__(self, recipe: RecipeSettings, rate: float, num_steps: int) -> None:
         self._kind, self._rate, self._num_steps = recipe.schedule, rate, num_steps
-        self._num_rising = math.floor(recipe.warmup * num_steps)
+        self._num_rising = 0 if recipe.schedule == "constant" else math.floor(_RISING_SHARE * num_steps)
 
     def rate_at(self, step: int) -> float:
         """Of step 0, 1, …"""

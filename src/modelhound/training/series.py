@@ -57,8 +57,8 @@ class Series:
             self._train(model, num_ranks, stamp)
         except (RequestError, StoreError):  # nothing else would go better
             raise
-        except HoundError as error:
-            failure = Failure(model=str(model), phase=f"training on {num_ranks} ranks", error=str(error))
+        except Exception as error:  # whatever a stranger's network raises, the others go on
+            failure = Failure(model=str(model), phase=_phase(num_ranks), error=_explain(error))
             self._run.append(failure)
             self.failures.append(failure)
 
@@ -124,7 +124,6 @@ class Series:
                 num_ranks=num_ranks,
                 folder=ranks.resolve(),
                 device=self._device,
-                deadline_seconds=self._settings.deadline,
                 environment={"OMP_NUM_THREADS": str(threads)},
                 cluster=self._cluster,
                 watch=self._watch,
@@ -141,6 +140,18 @@ def latest(records: Sequence[Any], trained: Sequence[ModelTrained]) -> list[Any]
     newest = {(each.model, each.num_ranks, getattr(each, "rank", 0)): each for each in records}
     wanted = {(run.model, run.num_ranks) for run in trained}
     return [each for (model, num_ranks, _), each in newest.items() if (model, num_ranks) in wanted]
+
+
+def _phase(num_ranks: int) -> str:
+    return "training" if num_ranks == 1 else f"training on {num_ranks} ranks"
+
+
+def _explain(error: Exception) -> str:
+    """In one line: our own errors speak for themselves, of others the first line says what it was."""
+    if isinstance(error, HoundError):
+        return " ".join(str(error).split())
+    first = (str(error).strip().splitlines() or ["no message"])[0]
+    return f"cannot train it: {type(error).__name__}: {first}"
 
 
 def _folder_name(model: str, num_ranks: int) -> str:

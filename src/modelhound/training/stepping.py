@@ -54,8 +54,9 @@ class Stepper:
         self._num_in_group = 1
         self._is_group_begun = False
         self._is_rehearsed = False
-        network: nn.Module = torch.compile(trainable) if recipe.compile else trainable  # type: ignore[assignment]
-        self.network = link.wrap(network)
+        # wrapped first: torch cuts what it compiles where gradients set out, or they would all wait for the last one
+        wrapped = link.wrap(trainable)
+        self.network: nn.Module = torch.compile(wrapped) if recipe.compile else wrapped  # type: ignore[assignment]
 
     def step(self, batch: Moved, laps: Laps, *, is_last: bool = True, num_in_group: int = 1) -> torch.Tensor:
         """Learn from one batch; the weights move with the last one of a group."""
@@ -69,9 +70,7 @@ class Stepper:
         self._is_group_begun = not is_last
         self._num_batches += 1
         if is_last:
-            self.schedule.apply(self.optimiser, self.num_steps)
-            self.optimiser.step()
-            self.optimiser.zero_grad(set_to_none=True)
+            self._move_weights()
             self.num_steps += 1
             laps.lap("optimiser")
         return loss
@@ -88,10 +87,10 @@ class Stepper:
         while True:
             try:
                 return self._add_gradients(batch, laps, is_last=is_last)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
+            except RuntimeError as error:
                 if not _is_out_of_memory(error):
                     raise
-                self._cut_smaller(batch, error)
+            self._cut_smaller(batch)  # out here the error no longer holds on to what filled the memory
 
     def _add_gradients(self, batch: Moved, laps: Laps, *, is_last: bool) -> torch.Tensor:
         """Gradients of the mean loss of the batch, part by part; ranks exchange them with the last part."""
@@ -134,14 +133,27 @@ class Stepper:
             each.copy_(buffers[name])
         self.num_parts = int(self.link.largest(self.num_parts))
 
-    def _cut_smaller(self, batch: Moved, error: BaseException) -> None:
+    def _move_weights(self) -> None:
+        self.schedule.apply(self.optimiser, self.num_steps)
+        try:
+            self.optimiser.step()
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise ModelError(
+                f"cannot train on {self.device}: expected room for what {self.recipe.optimiser} remembers of each weight; use "
+                "--optimiser sgd, a smaller --batch or --mode head"
+            ) from error
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def _cut_smaller(self, batch: Moved) -> None:
         can_agree = self.link.num_ranks == 1 and not self._is_group_begun
         is_rehearsal = self._num_batches == 0
         if self.num_parts >= len(batch) or not (can_agree or is_rehearsal):
             raise ModelError(
                 f"cannot train with a batch of {len(batch)} on {self.device}: expected it to fit into memory in "
                 f"{self.num_parts} parts; use a smaller --batch, --precision bf16 or --mode head"
-            ) from error
+            )
         self.optimiser.zero_grad(set_to_none=True)
         self.num_parts = min(len(batch), 2 * self.num_parts)
         if self.device.startswith("cuda"):

@@ -18,7 +18,8 @@ from modelhound.store import write_file
 from modelhound.training.accounting import make_laps
 from modelhound.training.bench import Bench
 from modelhound.training.feed import move_batches
-from modelhound.training.intervening import _left_as_it_was
+from modelhound.training.intervening import left_as_it_was
+from modelhound.training.layout import tuned_convolutions
 from modelhound.training.loop import prepare_to_learn
 
 __all__ = ["trace_steps"]
@@ -33,7 +34,7 @@ def trace_steps(bench: Bench, num_steps: int, path: Path, *, model: str = "") ->
     on_gpu = bench.device.startswith("cuda")
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
     laps = make_laps(bench.device)
-    with _left_as_it_was(bench):
+    with left_as_it_was(bench), tuned_convolutions():
         prepare_to_learn(bench)
         positions = itertools.islice(
             itertools.cycle(bench.course.positions(0).tolist()), (_NUM_WARM + num_steps) * bench.course.batch

@@ -6,7 +6,6 @@ Trainings go through the room of `hound train`, searches through that of `hound 
 there. One that fails is recorded and the others go on; what is finished is not measured again.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from modelhound.analysis.breakeven import Scenario
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
-from modelhound.data.choosing import choose_balanced, strata
 from modelhound.errors import ModelError, RequestError, StoreError
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
@@ -25,6 +23,7 @@ from modelhound.records import (
     BreakevenFindings,
     Failure,
     FeaturesTimed,
+    Machine,
     Progress,
     RunStarted,
     SearchTimed,
@@ -33,7 +32,7 @@ from modelhound.records import (
     silent,
     to_plain,
 )
-from modelhound.settings import BREAKEVEN_MODELS, DEFAULT_MODELS, BreakevenSettings, RecipeSettings, SearchSettings
+from modelhound.settings import BREAKEVEN_MODELS, DEFAULT_MODELS, BreakevenSettings
 from modelhound.store import RunFolder, default_run_path, open_run
 
 __all__ = ["BreakevenResult", "breakeven", "run_breakeven"]
@@ -48,6 +47,7 @@ class BreakevenResult(msgspec.Struct, frozen=True, kw_only=True):
     data: str
     device: str
     weights: str
+    machine: Machine
     epochs: int
     trainings: tuple[TrainingTimed, ...]
     features: tuple[FeaturesTimed, ...]
@@ -107,12 +107,13 @@ def run_breakeven(settings: BreakevenSettings, *, watch: Watch = silent) -> Brea
     own_models = settings.models if settings.models != ("auto",) else BREAKEVEN_MODELS[dataset.modality]
     usual_pool = DEFAULT_MODELS["image"] if dataset.modality == "image" else own_models
     pool = _find(settings, dataset, settings.pool, usual_pool, watch) if settings.pool else ()
-    sizes, notes = _choose_sizes(settings, dataset)
+    sizes, notes = _choose_sizes(settings, dataset, device)
     identity = _identity(settings, dataset, device)
     named = {**identity, "models": [str(model) for model in models]}
     path = settings.run or default_run_path("breakeven", settings.data, named)
     with open_run(path, verb="breakeven", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
-        run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
+        started = RunStarted(at=utc_now(), device=device, machine=describe_machine())
+        run.append(started)
         job = _Job(settings=settings, dataset=dataset, device=device, run=run, watch=watch)
         job.measure(models, sizes, pool)
         findings = find_breakeven(
@@ -124,6 +125,7 @@ def run_breakeven(settings: BreakevenSettings, *, watch: Watch = silent) -> Brea
         data=settings.data,
         device=device,
         weights=settings.weights,
+        machine=started.machine,
         epochs=settings.epochs,
         trainings=tuple(job.trainings),
         features=tuple(job.features),
@@ -143,6 +145,7 @@ def _open(settings: BreakevenSettings, watch: Watch) -> Dataset:
         split=settings.split,
         limit=settings.limit,
         seed=settings.seed,
+        follow_links=settings.follow_links,
         watch=watch,
     )
     least = _FEWEST_PER_CLASS * len(dataset.class_names)
@@ -165,8 +168,8 @@ def _find(
     return models
 
 
-def _choose_sizes(settings: BreakevenSettings, dataset: Dataset) -> tuple[list[int], list[str]]:
-    """The sizes asked for, as far as there are items; what is larger means all of them, and that is said."""
+def _choose_sizes(settings: BreakevenSettings, dataset: Dataset, device: str) -> tuple[list[int], list[str]]:
+    """The sizes asked for, as far as there are items; what is larger means all of them, which is said, as are precisions."""
     asked = settings.num_items()
     sizes = sorted({min(size, len(dataset)) for size in asked})
     short = [size for size in asked if size > len(dataset)]
@@ -174,6 +177,11 @@ def _choose_sizes(settings: BreakevenSettings, dataset: Dataset) -> tuple[list[i
         f"{settings.data} has {len(dataset):,} items, which were taken in place of {size:,}; --assume items={size} extrapolates"
         for size in short
     ]
+    if device != "cpu" and settings.precision != "fp32":
+        notes.append(
+            "trainings and searches of all models together compute in bf16, one model after the other in fp32; with "
+            "--precision fp32 all do"
+        )
     return sizes, notes
 
 
@@ -215,9 +223,11 @@ class _Job:
     def __init__(
         self, *, settings: BreakevenSettings, dataset: Dataset, device: str, run: RunFolder, watch: Watch
     ) -> None:
-        self._settings, self._dataset, self._device, self._run, self._watch = settings, dataset, device, run, watch
+        from modelhound.measuring.comparing import Contest
+
+        self._settings, self._run, self._watch = settings, run, watch
+        self._contest = Contest(settings, dataset, device=device, watch=watch)
         self._done, self._total = 0.0, 1.0
-        self._warm: set[str] = set()
         self.trainings: list[TrainingTimed] = []
         self.features: list[FeaturesTimed] = []
         self.searches: list[SearchTimed] = []
@@ -236,25 +246,17 @@ class _Job:
         self._total += 2 * sum(counts) * searched
         for model in models:
             for size in sizes:
-                items = self._select(size)
+                items = self._contest.select(size)
                 self._time_features(model, items)
                 self._advance(size * each["extract"])
                 for mode in settings.modes:
                     self._time_training(model, items, mode)
                     self._advance(size * each[mode])
-        if counts:
-            self._warm_up(pool[:1])
         for count in counts:
             for way in ("plain", "engine"):
-                self._time_search(way, pool[:count], self._select(searched))
+                self._time_search(way, pool[:count], self._contest.select(searched))
                 self._advance(count * searched)
         self._watch(Progress(task="comparing, %", done=100, total=100))
-
-    def _select(self, size: int) -> Dataset:
-        if size >= len(self._dataset):
-            return self._dataset
-        groups = strata(self._dataset.targets, self._dataset.task)
-        return self._dataset.select(choose_balanced(groups, limit=size, seed=self._settings.seed).tolist())
 
     def _advance(self, cost: float) -> None:
         self._done += cost
@@ -265,51 +267,24 @@ class _Job:
         self._watch(Progress(task="comparing, %", done=done, total=100, detail=detail))
 
     def _time_training(self, model: ModelRef, items: Dataset, mode: str) -> None:
-        from modelhound.profiling.trainings import time_training
-
-        settings = self._settings
         self._tell(f"{model}: {mode} on {len(items)} items")
-        recipe = RecipeSettings(
-            mode=mode,  # type: ignore[arg-type]  # one of the three, as the settings have checked
-            epochs=settings.epochs_run(),
-            batch=settings.batch,
-            augment="none",
-            precision=settings.precision,
-            workers=settings.workers,
-            seed=settings.seed,
-        )
 
         def matches(known: TrainingTimed) -> bool:
             return (known.mode, known.num_items) == (mode, len(items))
 
         def measure(stamp: str) -> TrainingTimed:
-            return time_training(model, items, settings, recipe, stamp=stamp, device=self._device, watch=self._watch)
+            return self._contest.time_training(model, items, mode, stamp=stamp)
 
         self._take(model, f"{mode} training", TrainingTimed, self.trainings, matches, measure)
 
     def _time_features(self, model: ModelRef, items: Dataset) -> None:
-        from modelhound.measuring.costs import search_once, time_features
-
         self._tell(f"{model}: features of {len(items)} items")
 
         def matches(known: FeaturesTimed) -> bool:
             return known.num_items == len(items)
 
         def measure(stamp: str) -> FeaturesTimed:
-            plain = self._search_settings(plain=True)
-            if str(model) not in self._warm:
-                self._warm.add(str(model))
-                fewest = self._select(self._settings.num_items()[0])
-                search_once([model], fewest, plain, device=self._device)  # libraries, kernels
-            return time_features(
-                model,
-                items,
-                plain,
-                stamp=stamp,
-                device=self._device,
-                repeats=self._settings.repeats,
-                watch=self._watch,
-            )
+            return self._contest.time_features(model, items, stamp=stamp)
 
         self._take(model, "features", FeaturesTimed, self.features, matches, measure)
 
@@ -346,39 +321,7 @@ class _Job:
             self._run.append(record)
         into.append(record)
 
-    def _search_settings(self, *, plain: bool) -> SearchSettings:
-        settings = self._settings
-        return SearchSettings(
-            settings.data,
-            seed=settings.seed,
-            models=settings.models,
-            weights=settings.weights,
-            arch=settings.arch,
-            pooling=settings.pooling,
-            tokens=settings.tokens,
-            allow_code=settings.allow_code,
-            scorers=("ridge",),
-            exhaustive=not plain,
-            fresh=not plain,  # or the second start would time how fast features are remembered
-            plain=plain,
-            precision="fp32" if plain else settings.precision,
-            batch=settings.batch,
-            workers=settings.workers,
-            device=self._device,
-        )
-
-    def _warm_up(self, models: Sequence[ModelRef]) -> None:
-        """Neither way is to pay for what the first search of a process pays."""
-        from modelhound.measuring.costs import search_once
-
-        fewest = self._select(self._settings.num_items()[0])
-        with contextlib.suppress(ModelError):  # it will be told when it is timed
-            for plain in (True, False):
-                search_once(models, fewest, self._search_settings(plain=plain), device=self._device)
-
     def _time_search(self, way: str, models: Sequence[ModelRef], items: Dataset) -> None:
-        from modelhound.measuring.costs import time_search
-
         self._tell(f"searching over {len(models)} models, {way}")
         names = tuple(str(model) for model in models)
         wanted = (way, names, len(items))
@@ -387,9 +330,8 @@ class _Job:
             self.searches.append(known[-1])
             self.num_resumed += 1
             return
-        settings = self._search_settings(plain=way == "plain")
         try:
-            record = time_search(models, items, settings, device=self._device, watch=self._watch)
+            record = self._contest.time_search(way, models, items)
         except ModelError as error:
             self.notes.append(f"a search over {len(models)} models was not timed: {error}")
             return

@@ -34,6 +34,7 @@ from modelhound.timing import (
     LatencyAnswer,
     LatencyPlan,
     LatencyResult,
+    Learnt,
     Limits,
     SweepPlan,
     assemble_result,
@@ -42,7 +43,8 @@ from modelhound.timing import (
     plan_sweep,
     price_points,
     read_latency,
-    remember_anchors,
+    recall,
+    remember,
     shuffle_points,
 )
 
@@ -91,23 +93,24 @@ def run_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyR
                 LatencyAnswer(laws=result.laws, conclusions=result.conclusions, prediction=result.prediction),
                 headline=_headline(result),
             )
-    for (device, precision), anchors in anchors_of(result.measured).items():
-        remember_anchors(names[device], precision, anchors)
+    anchors = anchors_of(result.measured)
+    for each in result.ceilings:
+        remember(Learnt(ceilings=each, anchors=anchors.get((each.device, each.precision), ())))
     return result
 
 
 def explain_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyPlan:
-    """Price the sweep that `settings` ask for; no network is run, but each device shows for a second what it can do."""
+    """Price the sweep that `settings` ask for; no network is run, but a device nothing is known of shows what it can do."""
     devices = find_devices(settings)
     with Bench(settings) as bench:
         plan = plan_sweep(settings, devices, bench, watch=watch)
-        seen = {
-            (device, precision): bench.measure_ceilings(device, precision)
+        learnt = {
+            (device, precision): known
             for device, precisions in devices.items()
             for precision in precisions
+            if (known := _learn(device, precision, bench)) is not None
         }
-        ceilings = {key: each for key, each in seen.items() if each is not None}
-        priced, errors = price_points(plan.points, plan.costs, ceilings, _limits(plan, settings, bench), settings)
+        priced, errors = price_points(plan.points, plan.costs, learnt, _limits(plan, settings, bench), settings)
     basis = []
     for (device, precision), error in errors.items():
         rests = "what this device can do at most, which may be wrong by a factor of three: nothing was timed on it yet"
@@ -118,6 +121,15 @@ def explain_latency(settings: LatencySettings, *, watch: Watch = silent) -> Late
         total_seconds=sum(each.point_seconds for each in priced),
         basis=tuple(basis),
     )
+
+
+def _learn(device: str, precision: str, bench: Bench) -> Learnt | None:
+    """What earlier runs know of the device, or else the most it can do."""
+    known = recall(bench.find_device(device).name, precision)
+    if known is not None:
+        return known
+    seen = bench.measure_ceilings(device, precision)
+    return None if seen is None else Learnt(ceilings=seen)
 
 
 def _identity(settings: LatencySettings, names: dict[str, str]) -> dict[str, Any]:

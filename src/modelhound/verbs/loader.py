@@ -125,6 +125,7 @@ def run_loader(settings: LoaderSearchSettings, *, watch: Watch = silent) -> Load
             "pairs": [list(settings.batch), list(settings.workers), list(case.kinds), settings.grid, settings.repeats],
         },
     )
+    from modelhound.feeding.concluding import headline, weigh_kinds
     from modelhound.feeding.supplying import build_networks
 
     with open_run(path, verb="loader", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
@@ -140,10 +141,10 @@ def run_loader(settings: LoaderSearchSettings, *, watch: Watch = silent) -> Load
             data=settings.data,
             device=device,
             machine=machine_kind(device),
-            kinds=_weigh(found),
+            kinds=weigh_kinds(found.kinds, found.prepared),
             notes=tuple(dict.fromkeys(found.notes)),
         )
-        run.write_answer(answer, headline=_headline(answer))
+        run.write_answer(answer, headline=headline(answer.kinds))
     _hand_out(settings, answer)
     return LoaderResult(
         run=path,
@@ -215,6 +216,7 @@ def _open(settings: LoaderSearchSettings, watch: Watch) -> Dataset:
         split=settings.split,
         limit=settings.limit,
         seed=settings.seed,
+        follow_links=settings.follow_links,
         watch=watch,
     )
 
@@ -320,29 +322,6 @@ def _ask(
         tell=run.append,
         watch=watch,
     )
-
-
-def _weigh(found: _Found) -> tuple[KindAnswer, ...]:
-    """With both kinds at hand: when preparing pays back."""
-    from modelhound.analysis.loader_advice import weigh_preparing
-
-    kinds = {kind.kind: kind for kind in found.kinds}
-    if len(kinds) == 2 and found.prepared is not None:
-        advice = weigh_preparing(kinds["raw"], kinds["preprocessed"], found.prepared)
-        if advice is not None:
-            raw = kinds["raw"]
-            others = tuple(each for each in raw.advice if "--kind raw,preprocessed" not in each.text)
-            kinds["raw"] = msgspec.structs.replace(raw, advice=(*others, advice))
-    return tuple(kinds[kind.kind] for kind in found.kinds)
-
-
-def _headline(answer: LoaderAnswer) -> str:
-    parts = [
-        f"{kind.kind} {kind.recommended.batch} x {kind.recommended.workers}"
-        for kind in answer.kinds
-        if kind.recommended is not None
-    ]
-    return ", ".join(parts) or "no pair works with all models"
 
 
 def _hand_out(settings: LoaderSearchSettings, answer: LoaderAnswer) -> None:

@@ -83,6 +83,7 @@ def run_prepare(settings: PrepareSettings, *, watch: Watch = silent) -> PrepareR
         "split": settings.split,
         "limit": settings.limit,
         "seed": settings.seed,
+        "follow_links": settings.follow_links,
     }
     seen = glance(settings.data, **request)
     finished = find_finished(settings.out, seen, tuple(served))

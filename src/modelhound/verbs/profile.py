@@ -6,45 +6,43 @@ How a configuration is timed is the business of `profiling`, what follows from i
 is recorded and the others go on; what is finished is in the run folder at once and not measured again.
 """
 
-import contextlib
-import os
+import dataclasses
 import random
-import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import psutil
 
 from modelhound.analysis.bottlenecks import find_bottlenecks
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, modality_of, open_dataset
+from modelhound.data.recommended import loader_for
 from modelhound.errors import RequestError, StoreError
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
     ConfigurationProfiled,
     Failure,
+    Machine,
     ProfileFindings,
     Progress,
     RunStarted,
+    ScoringTimed,
     Watch,
     silent,
     to_plain,
 )
 from modelhound.settings import PROFILE_MODELS, ProfileSettings
-from modelhound.store import RunFolder, cache_folder, default_run_path, open_run
+from modelhound.store import RunFolder, default_run_path, open_run
 
 if TYPE_CHECKING:
     from modelhound.profiling import Bench, Configuration
+    from modelhound.profiling.rounds import Round
 
 __all__ = ["ProfileResult", "profile", "run_profile"]
 
 _LEAST_OPENED = 2048  # items: a data set wants two of every class, and nobody knows yet how many classes it has
-_CUDA_IS_FASTER = 50.0  # roughly, and only for the progress bar
-_MIN_UNIT = 2e9  # multiplications: what a configuration costs however little it computes, for the progress bar
 
 
 class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +52,7 @@ class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[str, ...]
     devices: tuple[str, ...]
     weights: str
+    machine: Machine
     profiles: tuple[ConfigurationProfiled, ...]
     findings: ProfileFindings
     failures: tuple[Failure, ...]
@@ -103,9 +102,12 @@ def run_profile(settings: ProfileSettings, *, watch: Watch = silent) -> ProfileR
     watch(Progress(task="loading libraries", done=0, total=1))
     import_timm()
     watch(Progress(task="loading libraries", done=1, total=1))
+    from modelhound.profiling.rounds import work_folder
+
     devices = tuple(dict.fromkeys(resolve_device(device) for device in settings.device))
     if "cpu" in devices:
         keep_freed_memory()
+    settings, loader_notes = _with_loader_file(settings)
     datasets = [_open(settings, data, watch) for data in (settings.data, *settings.also)]
     models = asked if asked is not None else _usual_models(settings, datasets, watch)
     identity = _identity(settings, datasets, devices)
@@ -113,9 +115,10 @@ def run_profile(settings: ProfileSettings, *, watch: Watch = silent) -> ProfileR
     path = settings.run or default_run_path("profile", settings.data, named)
     with (
         open_run(path, verb="profile", at=utc_now(), settings=to_plain(settings), identity=identity) as run,
-        _work_folder() as folder,
+        work_folder() as folder,
     ):
-        run.append(RunStarted(at=utc_now(), device=", ".join(devices), machine=describe_machine()))
+        started = RunStarted(at=utc_now(), device=", ".join(devices), machine=describe_machine())
+        run.append(started)
         job = _Job(settings=settings, datasets=datasets, devices=devices, folder=folder, run=run, watch=watch)
         job.prepare(models, head_models)
         job.measure()
@@ -126,12 +129,24 @@ def run_profile(settings: ProfileSettings, *, watch: Watch = silent) -> ProfileR
         data=(settings.data, *settings.also),
         devices=devices,
         weights=settings.weights,
+        machine=started.machine,
         profiles=tuple(job.records),
         findings=findings,
         failures=tuple(job.failures),
-        notes=tuple(dict.fromkeys(note for record in job.records for note in record.notes)),
+        notes=(*loader_notes, *dict.fromkeys(note for record in job.records for note in record.notes)),
         num_resumed=job.num_resumed,
     )
+
+
+def _with_loader_file(settings: ProfileSettings) -> tuple[ProfileSettings, tuple[str, ...]]:
+    """Batch and workers of the file, where there is one and the request leaves them open; and a note that says so."""
+    if settings.loader is None:
+        return settings, ()
+    found = loader_for(settings.loader, settings.data)
+    batch = str(found.batch) if settings.batch == "auto" else settings.batch
+    workers = found.workers if settings.workers is None else settings.workers
+    note = f"loaded in batches of {batch} with {workers} loader processes, as {settings.loader} says"
+    return dataclasses.replace(settings, batch=batch, workers=workers, loader=None), (note,)
 
 
 def _open(settings: ProfileSettings, data: str, watch: Watch) -> Dataset:
@@ -145,6 +160,7 @@ def _open(settings: ProfileSettings, data: str, watch: Watch) -> Dataset:
         split=settings.split if is_first else None,
         limit=settings.limit if settings.limit is not None else max(wanted, _LEAST_OPENED),
         seed=settings.seed,
+        follow_links=settings.follow_links,
         watch=watch,
     )
 
@@ -177,50 +193,6 @@ def _identity(settings: ProfileSettings, datasets: Sequence[Dataset], devices: S
     }
 
 
-@contextlib.contextmanager
-def _work_folder() -> Iterator[Path]:
-    """A folder for weights and stored outputs, gone afterwards; those of processes that were killed are removed too."""
-    root = cache_folder() / "profile"
-    folder = root / str(os.getpid())
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(
-            f"cannot use the cache folder {str(root)!r}: expected a folder that can be made and written, but "
-            f"{error.strerror or error}; set MODELHOUND_CACHE to another one"
-        ) from None
-    for left in root.iterdir():
-        if left.name.isdigit() and not psutil.pid_exists(int(left.name)):
-            shutil.rmtree(left, ignore_errors=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """What is to be measured of one model on one data set and device."""
-
-    bench: "Bench"
-    stamp: str
-    dataset: Dataset
-    device: str
-    configurations: "tuple[Configuration, ...]"
-
-    @property
-    def cost(self) -> float:
-        """In multiplications of a CPU, for the progress bar: each configuration, and one pass to store outputs."""
-        layers, parts = self.bench.layers, self.bench.num_parts
-        costs = [
-            layers.flops_per_item(0, each.trunk_stop) + len(each.heads) * layers.flops_per_item(each.first, parts)
-            for each in self.configurations
-        ]
-        whole = layers.flops_per_item(0, parts) if any(each.is_fed_with_outputs for each in self.configurations) else 0
-        computing = (sum(costs) + whole) / (1 if self.device == "cpu" else _CUDA_IS_FASTER)
-        return computing + _MIN_UNIT * len(costs)
-
-
 class _Job:
     """One run: what is known, what is still to be measured."""
 
@@ -237,7 +209,7 @@ class _Job:
         self._settings, self._datasets, self._devices = settings, datasets, devices
         self._folder, self._run, self._watch = folder, run, watch
         self._known = {record.key: record for record in run.read(ConfigurationProfiled)}
-        self._rounds: list[_Round] = []
+        self._rounds: list[Round] = []
         self._done = 0.0
         self.records: list[ConfigurationProfiled] = []
         self.failures: list[Failure] = []
@@ -275,6 +247,8 @@ class _Job:
                 self._fail(failure)
 
     def _add_rounds(self, bench: "Bench", stamp: str, found: "Sequence[Configuration]") -> None:
+        from modelhound.profiling.rounds import Round
+
         suited = [dataset for dataset in self._datasets if dataset.modality == modality_of(bench.form)]
         if not suited:
             raise RequestError(
@@ -292,10 +266,12 @@ class _Job:
                     else:
                         todo.append(each)
                 if todo:
-                    self._rounds.append(_Round(bench, stamp, dataset, device, tuple(todo)))
+                    self._rounds.append(Round(bench, stamp, dataset, device, tuple(todo)))
 
     def measure(self) -> None:
         """Round after round; within a round the configurations in an order drawn by the seed."""
+        from modelhound.profiling.rounds import in_order
+
         total = sum(each.cost for each in self._rounds)
         for each in self._rounds:
             self._tell(total, each.bench.model)
@@ -303,29 +279,9 @@ class _Job:
             self._measure_round(each, total)
             self._done = before + each.cost
         self._watch(Progress(task="profiling, %", done=100, total=100))
-        self._sort()
+        self.records = in_order(self.records, self._settings, self._devices)
 
-    def _sort(self) -> None:
-        """By device, data set and model, and the configurations of a model in the order they were asked for."""
-        asked = [
-            *(each.text for each in self._settings.part_spans()),
-            *(each.text for each in self._settings.joint_spans()),
-        ]
-        forms = ("full", "part", "joint", "apart")
-        models = list(dict.fromkeys(each.bench.model for each in self._rounds))
-        models += [record.model for record in self.records if record.model not in models]
-        self.records.sort(
-            key=lambda record: (
-                self._devices.index(record.device),
-                record.data,
-                models.index(record.model),
-                forms.index(record.form),
-                asked.index(record.layers) if record.layers in asked else 0,
-                record.configuration,
-            )
-        )
-
-    def _measure_round(self, each: _Round, total: float) -> None:
+    def _measure_round(self, each: "Round", total: float) -> None:
         from modelhound.measuring.scoring import explain_error
         from modelhound.profiling import profile_configuration
         from modelhound.profiling.staging import open_stage
@@ -352,7 +308,7 @@ class _Job:
             for configuration in configurations:
                 self._tell(total, f"{each.bench.model} {configuration.name}")
                 try:
-                    record = profile_configuration(configuration, stage)
+                    record = profile_configuration(configuration, stage, scorings=self._scorings_of(each))
                 except (RequestError, StoreError):
                     raise
                 except Exception as error:  # the other configurations go on
@@ -361,6 +317,12 @@ class _Job:
                     self._run.append(record)
                     self.records.append(record)
                 self._done += each.cost / len(configurations)
+
+    def _scorings_of(self, each: "Round") -> tuple[ScoringTimed, ...]:
+        """What another configuration of the same model has found out already."""
+        place = (each.bench.model, each.dataset.name, each.device)
+        known = (record.scorings for record in self.records if (record.model, record.data, record.device) == place)
+        return next(known, ())
 
     def _tell(self, total: float, detail: str) -> None:
         self._watch(Progress(task="profiling, %", done=int(100 * self._done / total), total=100, detail=detail))

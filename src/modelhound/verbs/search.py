@@ -22,7 +22,10 @@ from modelhound.meter import available_memory, describe_machine, resolve_device,
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
     Failure,
+    FinalsAnswer,
+    FinalsCosts,
     ItemSkipped,
+    LoaderUsed,
     ModelDropped,
     ModelMeasured,
     PlanMade,
@@ -31,11 +34,22 @@ from modelhound.records import (
     RunStarted,
     SearchForeseen,
     Timeline,
+    TrialDone,
     Watch,
     silent,
     to_plain,
 )
-from modelhound.settings import DEFAULT_MODELS, METRICS, PLAIN, SearchSettings, Task, decisive_scorer, scorers_for
+from modelhound.settings import (
+    DEFAULT_MODELS,
+    DEFAULT_TOP,
+    METRICS,
+    MOST_FINALISTS,
+    PLAIN,
+    SearchSettings,
+    Task,
+    decisive_scorer,
+    scorers_for,
+)
 from modelhound.store import RunFolder, default_run_path, open_run, set_aside
 
 __all__ = ["SearchResult", "explain_search", "run_search", "search"]
@@ -66,6 +80,8 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     num_resumed: int
     warnings: tuple[str, ...] = ()
     """What to know of the whole search."""
+    loader: LoaderUsed | None = None
+    """What was taken over from `hound loader`."""
 
     def to_json(self) -> dict[str, Any]:
         """The document that `hound search --json` prints."""
@@ -82,6 +98,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
             "metric": self.ranking.metric,
             "confidence": self.ranking.confidence,
             "ranking": rows,
+            "finals": to_plain(self.ranking.finals),
             "control": {"by_size": list(self.ranking.by_size), "kendall_tau": self.ranking.size_agreement},
             "dropped": [
                 {name: value for name, value in to_plain(each).items() if name not in ("kind", "stamp")}
@@ -92,6 +109,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
             "notes": [{"model": model, "note": note} for model, note in self.notes],
             "phases": self.phases,
             "warnings": list(self.warnings),
+            "loader": None if self.loader is None else to_plain(self.loader),
         }
 
 
@@ -110,7 +128,7 @@ def search(
 
 def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchForeseen:
     """What `run_search` would do; nothing is run over the data set and no run folder is made."""
-    from modelhound.measuring import Job, foresee
+    from modelhound.measuring import Job, foresee, use_recommended
 
     wait_asleep()
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
@@ -119,17 +137,16 @@ def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> Search
     dataset = _open(settings, watch)
     models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
     _check_modality(models, dataset)
-    return foresee(
-        Job(
-            models={model: source_of(model).stamp(model.name) for model in models},
-            dataset=dataset,
-            settings=settings,
-            scorers=scorers_for(dataset.task, settings.scorers),
-            device=device,
-            tell=lambda record: None,
-            watch=watch,
-        )
+    job = Job(
+        models={model: source_of(model).stamp(model.name) for model in models},
+        dataset=dataset,
+        settings=settings,
+        scorers=scorers_for(dataset.task, settings.scorers),
+        device=device,
+        tell=lambda record: None,
+        watch=watch,
     )
+    return foresee(use_recommended(job)[0])
 
 
 def run_search(
@@ -160,14 +177,22 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     watch(Progress(task="loading libraries", done=0, total=1))
     import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
     watch(Progress(task="loading libraries", done=1, total=1))
-    device = resolve_device(settings.device)
+    device = resolve_device(settings.device) if settings.on == "local" else _find_cluster_device(settings)
     if device == "cpu":
         keep_freed_memory()
+    elif not settings.plain and settings.on == "local":
+        from modelhound.features.warming import warm_up
+
+        warm_up(device)
     dataset = _open(settings, watch)
     models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
     _check_modality(models, dataset)
     scorers = scorers_for(dataset.task, settings.scorers)
     rests_on = (decisive_scorer(scorers),)
+    if settings.finals is not None:
+        from modelhound.measuring.finals import check_finals
+
+        check_finals(dataset, settings)
     identity = _identity(settings, dataset, scorers, device)
     path = settings.run or default_run_path(
         "search", settings.data, {**identity, "models": [str(model) for model in models]}
@@ -189,7 +214,10 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
             dropped=tuple(measured.dropped.values()),
         )
         _look(run, measured, ranking, dataset, rests_on[0])
-        run.write_answer(ranking, headline=ranking.models[0].model if ranking.models else "no model could be measured")
+        if settings.finals is not None:
+            finals = _hold_finals(ranking, measured, dataset, settings, device, run, watch)
+            ranking = msgspec.structs.replace(ranking, finals=finals)
+        run.write_answer(ranking, headline=_headline(ranking))
     return SearchResult(
         run=path,
         data=settings.data,
@@ -207,7 +235,65 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
         phases=_total_phases(records),
         num_resumed=measured.num_resumed,
         warnings=tuple(measured.warnings),
+        loader=measured.loader,
     )
+
+
+def _headline(ranking: Ranking) -> str:
+    if ranking.finals is not None:
+        return ranking.finals.winner or "cannot tell the finalists apart"
+    return ranking.models[0].model if ranking.models else "no model could be measured"
+
+
+def _hold_finals(
+    ranking: Ranking,
+    measured: "_Measured",
+    dataset: Dataset,
+    settings: SearchSettings,
+    device: str,
+    run: RunFolder,
+    watch: Watch,
+) -> FinalsAnswer | None:
+    """Race the first of the ranking by short fine-tuning; None where there are not two of them."""
+    from modelhound.measuring.finals import FinalsJob, hold_finals
+
+    chosen = tuple(measured.models[row.model] for row in ranking.models[: settings.num_finalists() or MOST_FINALISTS])
+    if len(chosen) < 2:
+        measured.warnings.append(f"finals need two models, but {len(chosen)} could be measured: none were held")
+        return None
+
+    def tell(record: TrialDone | FinalsCosts | Failure) -> None:
+        run.append(record)
+        if isinstance(record, Failure):
+            measured.failures.append(record)
+
+    return hold_finals(
+        FinalsJob(
+            finalists=chosen,
+            scorer=ranking.rests_on[0],
+            num_candidates=len(measured.models) + len(measured.dropped),
+            dataset=dataset,
+            settings=settings,
+            device=device,
+            folder=run.path,
+            known=(*run.read(FinalsCosts), *run.read(TrialDone)),
+            tell=tell,
+            watch=watch,
+        )
+    )
+
+
+def _num_assured(settings: SearchSettings) -> int | None:
+    """How many of the best the race must not lose: those asked for, and all that may come to the finals."""
+    if settings.finals is None:
+        return settings.top
+    return max(settings.top or DEFAULT_TOP, settings.num_finalists() or MOST_FINALISTS)
+
+
+def _find_cluster_device(settings: SearchSettings) -> str:
+    from modelhound.measuring import choose_spread_device
+
+    return choose_spread_device(settings)
 
 
 def _look(run: RunFolder, measured: "_Measured", ranking: Ranking, dataset: Dataset, scorer: str) -> None:
@@ -246,6 +332,7 @@ def _open(settings: SearchSettings, watch: Watch) -> Dataset:
         split=settings.split,
         limit=settings.limit,
         seed=settings.seed,
+        follow_links=settings.follow_links,
         hold_bytes=0 if settings.plain else int(_SHARE_FOR_FILES * available_memory()),
         watch=watch,
     )
@@ -269,7 +356,7 @@ def _identity(settings: SearchSettings, dataset: Dataset, scorers: Sequence[str]
         "layers": settings.layers,
         "tokens": settings.tokens,
         "precision": settings.precision,
-        "race": None if settings.exhaustive or settings.plain else [settings.top, settings.risk],
+        "race": None if settings.exhaustive or settings.plain else [_num_assured(settings), settings.risk],
         "device": device.partition(":")[0],
         "seed": settings.seed,
     }
@@ -285,7 +372,7 @@ def _measure(
     watch: Watch,
 ) -> "_Measured":
     """Take over what the run folder holds of these models, measure the others, and put it there."""
-    from modelhound.measuring import Job, measure_plainly, measure_together
+    from modelhound.measuring import Job, measure_plainly, measure_spread, measure_together, use_recommended
 
     measured = _Measured({}, {}, [], [], {})
     # one that was dropped stays dropped: the others it lost against are still there
@@ -309,22 +396,25 @@ def _measure(
         else:
             todo[model] = stamp
     num_resumed = len(measured.models)
+    used = None
     if todo:
-        measure = measure_plainly if settings.plain else measure_together
-        measure(
-            Job(
-                models=todo,
-                dataset=dataset,
-                settings=settings,
-                scorers=scorers,
-                device=device,
-                tell=tell,
-                warn=measured.warnings.append,
-                show=measured.look,
-                watch=watch,
-            )
+        job = Job(
+            models=todo,
+            dataset=dataset,
+            settings=dataclasses.replace(settings, top=_num_assured(settings)),
+            scorers=scorers,
+            device=device,
+            tell=tell,
+            warn=measured.warnings.append,
+            show=measured.look,
+            watch=watch,
         )
-    return dataclasses.replace(measured, num_resumed=num_resumed)
+        job, used = use_recommended(job)
+        if used is not None:
+            run.append(used)
+        measure = measure_plainly if settings.plain else measure_together if settings.on == "local" else measure_spread
+        measure(job)
+    return dataclasses.replace(measured, num_resumed=num_resumed, loader=used)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -338,6 +428,7 @@ class _Measured:
     seen: dict[str, np.ndarray]
     """The features of the best model, if it was measured by this start."""
     num_resumed: int = 0
+    loader: LoaderUsed | None = None
 
     def look(self, model: str, features: np.ndarray) -> None:
         self.seen.clear()

@@ -39,6 +39,7 @@ _DEVICE_TOLERANCE = 4.0  # grey levels, on average over an image: wrong colours 
 _PROBE_SIZES = ((160, 120), (97, 61), (47, 33))  # with odd ones: they end in the middle of a block
 _MEASURED_FILES = 8
 _MEASURED_PIXELS = 1 << 22  # more would take seconds, with photographs fresh from a camera
+_MOST_USEFUL_THREADS = 5  # 16 threads decoded and resized five times what one did (benchmarks/results/engine_202611.md)
 _MEASURED_ROUNDS = 3
 _NUM_CHANNELS = 3
 _DEVICE_BATCH = 64  # so many files at once show what nvJPEG can do
@@ -74,7 +75,7 @@ class Choice:
 
     decoder: Decoder
     files_per_second: Mapping[str, float]
-    """By decoder, as measured; what was measured with one thread counts as many times as threads were asked for."""
+    """By decoder, as measured; what was measured with one thread counts as many times as there are threads of use."""
 
 
 def find_decoders(device: str = "cpu") -> tuple[Decoder, ...]:
@@ -122,7 +123,7 @@ def _measure(decoder: Decoder, files: list[bytes], threads: int) -> float:
     if decoder.device == "cpu":
         start = seconds_now()
         decoder.decode(files)
-        return len(files) * threads / (seconds_now() - start)
+        return len(files) * min(threads, _MOST_USEFUL_THREADS) / (seconds_now() - start)
     import torch
 
     many = (files * (_DEVICE_BATCH // len(files) + 1))[:_DEVICE_BATCH]

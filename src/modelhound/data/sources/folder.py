@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -19,8 +19,10 @@ from PIL import Image
 
 from modelhound.data.held_files import HeldFiles
 from modelhound.data.images import IMAGE_SUFFIXES, check_image, decode_image
-from modelhound.data.source import DataRequest, Listing, UnreadableItemError, printable
+from modelhound.data.known_files import FileTrace
+from modelhound.data.source import DataRequest, Listing, Reader, UnreadableItemError, printable
 from modelhound.data.sources.embedded import EMBEDDED
+from modelhound.data.sources.links import LEADS_OUT, leads_out
 from modelhound.errors import DataError
 from modelhound.records import ItemSkipped
 
@@ -43,17 +45,36 @@ class FileReader:
     paths: tuple[str, ...]
     held: HeldFiles = field(default_factory=HeldFiles, compare=False, repr=False)
     """Files that were read to be checked and will be wanted once more."""
+    follow_links: bool = False
+    """Whether links may lead out of `root`; absolute paths were written down by somebody and are no links."""
 
     @property
     def in_memory(self) -> bool:
         return False
 
     def select(self, positions: Sequence[int]) -> Self:
-        return type(self)(self.root, tuple(self.paths[position] for position in positions), self.held)
+        return replace(self, paths=tuple(self.paths[position] for position in positions))
 
     def holding(self, limit_bytes: int) -> Self:
         """The same reader, which keeps what it has checked until it is read, as far as the limit reaches."""
-        return type(self)(self.root, self.paths, HeldFiles(limit_bytes))
+        return replace(self, held=HeldFiles(limit_bytes))
+
+    def traces(self) -> list[FileTrace | None]:
+        """What the system tells of each file; None for a link, which is to be looked at, and for what is no file."""
+        fenced: dict[str, bool] = {}  # folders that may be read, asked once for all the files in them
+        return [self._trace(path, fenced) for path in self.paths]
+
+    def _trace(self, path: str, fenced: dict[str, bool]) -> FileTrace | None:
+        folder = path[: path.rfind("/") + 1]
+        if folder not in fenced:
+            fenced[folder] = self.follow_links or not leads_out(self.root, folder.rstrip("/"))
+        try:
+            status = os.lstat(f"{self.root}/{path}" if path[:1] != "/" else path)
+        except (OSError, ValueError):  # looking at it will say why
+            return None
+        if not fenced[folder] or not stat.S_ISREG(status.st_mode):
+            return None
+        return FileTrace(f"{status.st_dev} {status.st_ino}", status.st_size, status.st_mtime_ns)
 
     def stamp(self, position: int) -> str:
         try:
@@ -80,6 +101,8 @@ class FileReader:
         return os.path.join(self.root, self.paths[position])  # noqa: PTH118 - as above
 
     def _read_file(self, position: int) -> bytes:
+        if not self.follow_links and leads_out(self.root, self.paths[position]):
+            raise UnreadableItemError(LEADS_OUT)
         try:
             # not to wait for a named pipe that nobody writes to
             handle = os.open(self._path(position), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -106,7 +129,17 @@ class FolderSource:
     def list_items(self, reference: str, request: DataRequest) -> Listing:
         """All images below the class folders of the folder `reference`."""
         root = Path(os.path.expanduser(reference))  # noqa: PTH111 - Path.expanduser raises where no such user exists
-        return _list_folder(reference, root if request.split is None else _enter_split(reference, root, request.split))
+        part = root if request.split is None else _enter_split(reference, root, request.split)
+        listing = _list_folder(reference, part)
+        return replace(listing, reader=_fence(listing.reader, root, part, follow_links=request.follow_links))
+
+
+def _fence(reader: Reader, root: Path, part: Path, *, follow_links: bool) -> Reader:
+    """What lies below `part` is read by its path below `root`: a part may be a link out of it, too."""
+    assert isinstance(reader, FileReader)
+    prefix = "" if part == root else f"{part.name}/"
+    paths = tuple(prefix + path for path in reader.paths) if prefix else reader.paths
+    return FileReader(str(root.absolute()), paths, follow_links=follow_links)
 
 
 def _enter_split(reference: str, root: Path, split: str) -> Path:

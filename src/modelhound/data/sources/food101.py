@@ -53,7 +53,7 @@ class Food101Source:
             class_names=tuple(map(printable, names)),
             targets=np.array([place[_class_of(entry)] for entry in entries], dtype=np.int64),
             item_names=tuple(map(printable, paths)),
-            reader=FileReader(str((root / "images").absolute()), paths),
+            reader=FileReader(str((root / "images").absolute()), paths, follow_links=request.follow_links),
         )
 
 
@@ -99,7 +99,7 @@ def _lines(path: Path) -> list[str]:
 def _decode(path: Path, kind: type[dict[str, list[str]]]) -> dict[str, list[str]]:
     try:
         return msgspec.json.decode(_text(path), type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise DataError(
             f"cannot read {printable(str(path))!r}: expected a list of entries for every class, but {error}; fetch it again"
         ) from error

@@ -112,8 +112,15 @@ def _decode(text: str) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         if any(word in text for word in _NOT_JSON):
-            return json.loads(text)
+            return _decode_loosely(text)
         raise
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def _decode_loosely(text: str) -> Any:
+    try:
+        return json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
 

@@ -28,6 +28,9 @@ __all__ = ["ParquetSource", "names_of_classes"]
 _SUFFIXES = (".parquet", ".pq")
 _SPLITS = ("train", "validation", "valid", "val", "dev", "test", "eval", "unsupervised")
 _CHUNK_ROWS = 8192
+# A dozen bytes can stand for any number of equal rows. Rows that differ take more than a tenth of a byte each.
+_MOST_ROWS_PER_BYTE, _FEW_ROWS = 10, 1_000_000
+_MOST_GROWTH, _LITTLE_BYTES = 200, 1 << 30
 
 
 class ParquetSource:
@@ -97,7 +100,9 @@ def _opened(reference: str, path: Path) -> "Iterator[pyarrow.parquet.ParquetFile
 
     try:
         with path.open("rb") as file:
-            yield pyarrow.parquet.ParquetFile(file)
+            opened = pyarrow.parquet.ParquetFile(file)
+            _check_no_bomb(reference, opened.metadata, path.stat().st_size)
+            yield opened
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         where = printable(path.name) if str(path) != reference else "it"
         reason = " ".join(str(error).split())[:200].rstrip(".")
@@ -105,6 +110,17 @@ def _opened(reference: str, path: Path) -> "Iterator[pyarrow.parquet.ParquetFile
             f"cannot read {reference!r}: expected a whole Parquet file, but {where} is cut short or damaged ({reason}); "
             "copy or download it again"
         ) from error
+
+
+def _check_no_bomb(reference: str, head: "pyarrow.parquet.FileMetaData", num_bytes: int) -> None:
+    grown = sum(head.row_group(number).total_byte_size for number in range(head.num_row_groups))
+    if (head.num_rows > _FEW_ROWS and head.num_rows > _MOST_ROWS_PER_BYTE * num_bytes) or (
+        grown > _LITTLE_BYTES and grown > _MOST_GROWTH * num_bytes
+    ):
+        raise DataError(
+            f"cannot use {reference!r}: expected rows that its {num_bytes} bytes can hold, but it claims {head.num_rows} rows "
+            f"and {grown} bytes, which may be a decompression bomb; do not trust it"
+        )
 
 
 def _first_rows(reference: str, file: "pyarrow.parquet.ParquetFile") -> dict[str, list[Any]]:
@@ -139,7 +155,7 @@ def names_of_classes(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
         found = {column: _names_in(feature) for column, feature in features.items()}
-    except (KeyError, ValueError, TypeError, AttributeError):  # somebody else's files: most have none
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):  # somebody else's files: most have none
         return {}
     return {column: names for column, names in found.items() if names}
 

@@ -220,7 +220,7 @@ def read_manifest(path: Path) -> Manifest | None:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(path, str(error), "delete the folder and start `hound prepare` again") from error
     return manifest
 
@@ -247,7 +247,7 @@ def _load_checksums(folder: Path, stored: StoredVariant, num_items: int) -> npt.
 def _load(path: Path) -> npt.NDArray[Any]:
     try:
         loaded: npt.NDArray[Any] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # the head of such a file is parsed as Python, and may claim any size
         raise _damaged(path, str(error)) from error
     return loaded
 

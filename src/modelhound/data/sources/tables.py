@@ -97,7 +97,9 @@ def list_table(table: Table, request: DataRequest) -> Listing:
         targets=labels.targets,
         item_names=tuple(rows.names),
         modality="image" if roles.image is not None else "text",
-        reader=_image_reader(table, roles, rows) if roles.image is not None else _text_reader(table, roles, rows),
+        reader=_image_reader(table, roles, rows, follow_links=request.follow_links)
+        if roles.image is not None
+        else _text_reader(table, roles, rows),
         skipped=tuple(rows.skipped),
     )
 
@@ -156,14 +158,14 @@ def _as_text(table: Table, column: str | None, name: str, value: Any) -> str:
     )
 
 
-def _image_reader(table: Table, roles: Roles, rows: _Rows) -> Reader:
+def _image_reader(table: Table, roles: Roles, rows: _Rows, *, follow_links: bool) -> Reader:
     values = [_bytes_or_path(value) for (value,) in rows.inputs]
     if any(_is_file(value) for value in values):
         return BytesReader(tuple(value if _is_file(value) else b"" for value in values))
     paths = tuple(
         _checked_path(table, roles.image, name, value) for name, value in zip(rows.names, values, strict=True)
     )
-    return FileReader(str(table.folder.absolute()), paths)
+    return FileReader(str(table.folder.absolute()), paths, follow_links=follow_links)
 
 
 def _bytes_or_path(value: Any) -> Any:

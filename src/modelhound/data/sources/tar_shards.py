@@ -243,7 +243,7 @@ def _read_label(shards: Sequence[str], sample: _Sample, modality: Modality) -> _
         try:
             text = _as_text(_read_place(shards, (sample.shard, file.offset, file.num_bytes))).strip()
             given = msgspec.json.decode(text) if suffix == "json" else text
-        except (UnreadableItemError, msgspec.DecodeError):
+        except (UnreadableItemError, msgspec.DecodeError, RecursionError):
             continue
         if isinstance(given, dict):
             given = next((given[key] for key in _JSON_KEYS if given.get(key) is not None), None)

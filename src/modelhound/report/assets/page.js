@@ -119,6 +119,10 @@
     }
     return typeof value === "string" && value[0] === "#" ? colours[value.toLowerCase()] ?? value : value;
   };
+  function stacked(spec, width) { // panels one below the other where two do not fit beside each other
+    const isWide = typeof spec.spec?.width === "number" && spec.facet?.field;
+    return isWide ? { ...spec, columns: 1, spec: { ...spec.spec, width: Math.max(180, width - 84) } } : spec;
+  }
   function themed(spec, { dark, width }) {
     const config = structuredClone(configs[dark ? "dark" : "light"]);
     if (width < 560) {
@@ -126,11 +130,10 @@
       config.legend.columns = Math.max(1, Math.floor(width / 150));
       config.axis.labelFontSize = 10;
     }
-    return { ...(dark ? recolour(spec) : spec), config };
+    const fitting = width < 560 ? stacked(spec, width) : spec;
+    return { ...(dark ? recolour(fitting) : fitting), config };
   }
-  const warn = console.warn.bind(console);
-  console.warn = (...said) => { if (said[0] !== "WARN") warn(...said); }; // Vega's remarks are for whoever writes charts
-  const embed = (box, spec, renderer) => vegaEmbed(box, spec, { actions: false, renderer, ast: true, logLevel: 1, tooltip: { theme: "custom" } });
+  const embed = (box, spec, renderer) => vegaEmbed(box, spec, { actions: false, renderer, ast: true, logLevel: 2, tooltip: { theme: "custom" } });
   async function draw(figure) {
     const place = Number(figure.dataset.chart);
     const box = figure.querySelector(".canvas");

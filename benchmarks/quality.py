@@ -1,0 +1,312 @@
+"""Does the answer name the right network? The truth, and everybody against it.
+
+For each target (quality_targets.py) every candidate (quality_candidates.py) is fine-tuned fully on the target's items: best of
+three learning rates, two seeds, tested on other items. That is the truth. Beside it stand what `hound search` says of each
+candidate (every scorer) and the outcome of every short training that finals might ask for, so that any race can be replayed
+from the records without a GPU. Records are lines of JSON; a call that is cut short goes on where it was.
+
+    python benchmarks/quality.py pack                                          # once, where .real is: what must travel
+    python benchmarks/quality.py make --target fashion-500 --device cuda --processes 12 --out $OUT --seconds 480
+    python benchmarks/quality.py judge --json                                  # everybody against the truth, on any machine
+"""
+
+import argparse
+import base64
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, RATE_FACTOR, FinalsRace, Outcome, Trial
+from modelhound.compat import import_timm
+from modelhound.measuring.costs import search_once
+from modelhound.measuring.held_items import HeldItems
+from modelhound.measuring.trial_pool import TrialPool
+from modelhound.measuring.trials import Classroom, TrialRequest, TrialResult
+from modelhound.meter import describe_machine, resolve_device, seconds_now
+from modelhound.models import find_models
+from modelhound.records import ModelMeasured, to_plain, unpack_items
+from modelhound.settings import SCORERS, ModelSettings, RecipeSettings, SearchSettings
+from modelhound.training.recipe import choose_rate
+from quality_candidates import Candidate, find_candidates, pack_networks
+from quality_judging import judge_all, read_records, show_table
+from quality_targets import IMAGE_TARGETS, ROOT, TARGETS, TEXT_TARGETS, Target, open_target, pack_texts
+
+RECORDS = ROOT / "benchmarks" / "results" / "quality"
+SEEDS = (0, 1)
+DERIVED = ROOT / "build" / "quality"  # ignored by git, and kept between calls where a machine is kept
+
+Line = dict[str, Any]
+
+
+class Notebook:
+    """The records of one target: what is known, and where new lines go."""
+
+    def __init__(self, target: str, known: Path, out: Path) -> None:
+        self.path = out / f"{target}.jsonl"
+        out.mkdir(parents=True, exist_ok=True)
+        earlier = known / f"{target}.jsonl"
+        if earlier.is_file() and earlier.resolve() != self.path.resolve():
+            self.path.write_bytes(earlier.read_bytes())
+        self.lines: list[Line] = [json.loads(line) for line in self.path.open()] if self.path.is_file() else []
+
+    def add(self, line: Line) -> None:
+        self.lines.append(line)
+        with self.path.open("a") as file:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    def find(self, kind: str) -> Iterator[Line]:
+        return (line for line in self.lines if line["kind"] == kind)
+
+
+class TimeUpError(Exception):
+    """The call must end before it is cut off."""
+
+
+def make(asked: argparse.Namespace) -> None:
+    """All records of one target, as far as the time lasts."""
+    began = seconds_now()
+    import_timm()
+    device = resolve_device(asked.device)
+    target = open_target(asked.target)
+    notes = Notebook(asked.target, RECORDS, asked.out)
+    DERIVED.mkdir(parents=True, exist_ok=True)
+    candidates = find_candidates(target, DERIVED, device, small=asked.small)
+    print(f"{target.name}: {len(candidates)} candidates, {seconds_now() - began:.0f} s", flush=True)
+    if not any(notes.find("target")):
+        notes.add(_about(target, device))
+
+    def hurry() -> None:
+        if seconds_now() - began > asked.seconds:
+            raise TimeUpError
+
+    room = Classroom(target.dataset, target.folds, HeldItems(target.dataset, device))
+    try:
+        _score(target, candidates, device, notes)
+        print(f"scores: {seconds_now() - began:.0f} s", flush=True)
+        with TrialPool(room, num_processes=asked.processes) as pool:
+            _run_trials(target, candidates, device, pool, notes, hurry)
+            print(f"trials: {seconds_now() - began:.0f} s", flush=True)
+            _find_truth(target, candidates, device, pool, notes, hurry)
+        print(f"truth: {seconds_now() - began:.0f} s, complete", flush=True)
+    except TimeUpError:
+        print(f"time is up after {seconds_now() - began:.0f} s: run it again to go on", flush=True)
+
+
+def _about(target: Target, device: str) -> Line:
+    learned = target.learned
+    machine = to_plain(describe_machine())
+    machine.pop("hostname", None)
+    return {
+        "kind": "target",
+        "target": target.name,
+        "about": target.about,
+        "modality": learned.modality,
+        "counts": np.bincount(learned.targets).tolist(),
+        "labels": learned.targets.tolist(),
+        "folds": target.folds[target.folds >= 0].tolist(),
+        "num_tested": int((target.folds < 0).sum()),
+        "full_epochs": FULL_EPOCHS,
+        "cycles": list(CYCLES),
+        "device": device,
+        "machine": machine,
+    }
+
+
+def _score(target: Target, candidates: Sequence[Candidate], device: str, notes: Notebook) -> None:
+    """What a search says of every candidate, by every scorer."""
+    known = {line["name"] for line in notes.find("scores")}
+    scorers = tuple(name for name in SCORERS if name != "leep")
+    for weights in ("pretrained", "random"):
+        chosen = {
+            each.model: each for each in candidates if each.settings.weights == weights and each.name not in known
+        }
+        if not chosen:
+            continue
+        settings = SearchSettings(
+            target.dataset.name,
+            models=tuple(chosen),
+            weights=weights,  # type: ignore[arg-type]
+            scorers=scorers,
+            exhaustive=True,
+            fresh=True,
+            tokens=target.tokens,
+            device=device,
+        )
+        began = seconds_now()
+        found = search_once(find_models(list(chosen)), target.learned, settings, device=device)
+        records = [record for record in found if isinstance(record, ModelMeasured)]  # plans and timelines aside
+        seconds = seconds_now() - began
+        for record in records:
+            notes.add(
+                {
+                    "kind": "scores",
+                    "name": chosen[record.model].name,
+                    "num_parameters": record.num_parameters,
+                    "scores": {name: round(value, 6) for name, value in record.scores.items()},
+                    "right": _pack(unpack_items(record.item_scores["ridge"])),
+                    "seconds": round(seconds / len(records), 4),
+                }
+            )
+
+
+def _run_trials(
+    target: Target,
+    candidates: Sequence[Candidate],
+    device: str,
+    pool: TrialPool,
+    notes: Notebook,
+    hurry: Callable[[], None],
+) -> None:
+    """Every trial that a race over all candidates would ask for if nobody were ever dropped."""
+    by_name = {each.name: each for each in candidates}
+    race = FinalsRace(
+        list(by_name),
+        feature_scores=dict.fromkeys(by_name, 0.5),  # nobody is dropped, so it does not matter
+        epoch_seconds=dict.fromkeys(by_name, 0.0),
+        budget_seconds=1.0,
+        folds=target.folds[target.folds >= 0],
+        guess=np.zeros(int((target.folds >= 0).sum())),
+        risk=-1.0,
+        certainty=2.0,
+    )
+    for line in notes.find("trial"):
+        trial = Trial(model=line["name"], notch=line["notch"], fold=line["fold"], stage=line["stage"])
+        race.tell(trial, _outcome(line))
+    while trials := race.next_trials():
+        hurry()
+
+        def done(place: int, result: TrialResult, trials: tuple[Trial, ...] = trials) -> None:
+            trial = trials[place]
+            line: Line = {
+                "kind": "trial",
+                "name": trial.model,
+                "notch": trial.notch,
+                "fold": trial.fold,
+                "stage": trial.stage,
+                "right": _pack(unpack_items(result.item_scores)) if result.item_scores else "",
+                "loss": round(result.loss, 5),
+                "seconds": round(result.seconds, 3),
+                "error": result.error,
+            }
+            notes.add(line)
+            race.tell(trial, _outcome(line))
+            hurry()
+
+        requests = [_request(by_name[trial.model], trial, target, device) for trial in trials]
+        pool.run(requests, done)
+
+
+def _request(candidate: Candidate, trial: Trial, target: Target, device: str) -> TrialRequest:
+    folder = DERIVED / "trials" / target.name / candidate.name / f"{trial.notch}-{trial.fold}"
+    return TrialRequest(
+        model=candidate.model,
+        model_settings=_with_tokens(candidate, target),
+        rate=_rate(target, trial.notch),
+        fold=trial.fold,
+        cycles=CYCLES[: trial.stage + 1],
+        device=device,
+        seed=0,
+        folder=str(folder),
+    )
+
+
+def _find_truth(
+    target: Target,
+    candidates: Sequence[Candidate],
+    device: str,
+    pool: TrialPool,
+    notes: Notebook,
+    hurry: Callable[[], None],
+) -> None:
+    """Full fine-tuning of every candidate, at every rate, with every seed."""
+    known = {(line["name"], line["notch"], line["seed"]) for line in notes.find("truth")}
+    wanted = [
+        (each, notch, seed)
+        for each in candidates
+        for notch in each.notches
+        for seed in SEEDS
+        if (each.name, notch, seed) not in known
+    ]
+    requests = [
+        TrialRequest(
+            model=each.model,
+            model_settings=_with_tokens(each, target),
+            rate=_rate(target, notch),
+            fold=-1,
+            cycles=(FULL_EPOCHS,),
+            device=device,
+            seed=seed,
+        )
+        for each, notch, seed in wanted
+    ]
+
+    def done(place: int, result: TrialResult) -> None:
+        candidate, notch, seed = wanted[place]
+        score = float(unpack_items(result.item_scores).mean()) if result.item_scores else None
+        notes.add(
+            {
+                "kind": "truth",
+                "name": candidate.name,
+                "notch": notch,
+                "seed": seed,
+                "score": score if score is None else round(score, 6),
+                "seconds": round(result.seconds, 3),
+                "error": result.error,
+            }
+        )
+        hurry()
+
+    pool.run(requests, done)
+
+
+def _with_tokens(candidate: Candidate, target: Target) -> ModelSettings:
+    return dataclasses.replace(candidate.settings, tokens=target.tokens)
+
+
+def _rate(target: Target, notch: int) -> float:
+    return choose_rate(RecipeSettings(), target.dataset.modality) * RATE_FACTOR**notch
+
+
+def _outcome(line: Mapping[str, Any]) -> Outcome | None:
+    if line["error"]:
+        return None
+    right = np.unpackbits(np.frombuffer(base64.b85decode(line["right"][1]), dtype=np.uint8))[: line["right"][0]]
+    return Outcome(item_scores=right.astype(np.float64), loss=line["loss"], seconds=line["seconds"])
+
+
+def _pack(right: np.ndarray) -> list[Any]:
+    """Right or wrong, a bit each."""
+    return [len(right), base64.b85encode(np.packbits(right > 0.5).tobytes()).decode()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, dest="command")
+    commands.add_parser("pack", help="what must travel to a machine without internet")
+    making = commands.add_parser("make", help="the records of one target")
+    making.add_argument("--target", required=True, choices=[*IMAGE_TARGETS, *TEXT_TARGETS])
+    making.add_argument("--device", default="auto")
+    making.add_argument("--processes", type=int, default=0, help="trials at once, each in a process of its own")
+    making.add_argument("--out", type=Path, default=RECORDS)
+    making.add_argument("--seconds", type=float, default=480.0, help="end in time, and go on in the next call")
+    making.add_argument("--small", action="store_true", help="embedded and random networks only")
+    judging = commands.add_parser("judge", help="everybody against the truth")
+    judging.add_argument("--records", type=Path, default=RECORDS)
+    judging.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    if asked.command == "pack":
+        pack_texts()
+        pack_networks()
+    elif asked.command == "make":
+        make(asked)
+    else:
+        judged = judge_all(read_records(asked.records, tuple(TARGETS)))
+        print(json.dumps(judged, indent=1) if asked.json else show_table(judged))
+
+
+if __name__ == "__main__":
+    main()

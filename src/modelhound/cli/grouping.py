@@ -1,0 +1,37 @@
+"""Many options, shown by topic in `--help`.
+
+In:  settings, and the topic of each of their fields
+Out: the same settings, whose fields cyclopts shows by topic
+The settings themselves know nothing of a command, so the topics are put on here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from cyclopts import Group, Parameter
+
+__all__ = ["in_groups", "output_group"]
+
+Settings = TypeVar("Settings")
+
+output_group = Group("Output", sort_key=100)
+"""For what all commands share: --charts, --open, --json."""
+
+
+def in_groups(settings: type[Settings], topics: Mapping[str, Sequence[str]]) -> type[Settings]:
+    """A class that differs from `settings` in what `--help` says; every field has one topic."""
+    groups = {topic: _group(topic, number) for number, topic in enumerate(topics)}
+    topic_of = {name: topic for topic, names in topics.items() for name in names}
+    known = [field.name for field in fields(settings)]  # type: ignore[arg-type]  # a dataclass, as all settings are
+    if sorted(topic_of) != sorted(known) or sum(map(len, topics.values())) != len(known):
+        raise TypeError(f"the topics of {settings.__name__} must hold each field once: {set(topic_of) ^ set(known)}")
+    hints = get_type_hints(settings, include_extras=True)
+    annotations: dict[str, Any] = {
+        name: Annotated[hints[name], Parameter(group=groups[topic_of[name]])] for name in known
+    }
+    return type(settings.__name__, (settings,), {"__annotations__": annotations, "__doc__": settings.__doc__})
+
+
+def _group(topic: str, number: int) -> Group:
+    return output_group if topic == output_group.name else Group(topic, sort_key=number + 1)

@@ -1,0 +1,299 @@
+"""Workers on the machines of a Ray cluster that do parcels of work, die, are replaced and overtaken.
+
+In:  an address, the dotted name of a function, parcels
+Out: whatever the function sends back, as soon as it does
+Nothing here knows what the function does. It is called on a worker as function(common, argument, send); `common` goes through
+the object store, once to every machine, and all workers of a machine look at the same copy. Which worker gets what next is the
+business of a Deal. A worker that dies is started anew where its machine is still there; its parcel goes to whoever is free.
+
+Ray is an extra: pip install 'modelhound[ray]'.
+"""
+
+import contextlib
+import importlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from modelhound.errors import CrewError, RequestError
+from modelhound.meter import seconds_now
+
+__all__ = ["Crew", "Dealer", "find_device", "join_crew"]
+
+Send = Callable[[Any], None]
+
+_POLL_SECONDS = 0.5
+_LISTEN_SECONDS = 1.0  # a worker with nothing to tell answers after this
+_START_SECONDS = 120.0
+_DEADLINE_SECONDS = 600.0
+_PASSED_ON = ("MODELHOUND_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")
+
+
+class Dealer(Protocol):
+    """Says who does what next."""
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def take(self, worker: int, now: float) -> Any: ...
+
+    def finish(self, worker: int, now: float) -> list[int]: ...
+
+    def lose(self, worker: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Hand:
+    """One worker, and what it was asked last."""
+
+    number: int
+    node: str
+    actor: Any
+    listening: Any = None
+    is_busy: bool = False
+    in_vain: bool = False
+    """Somebody else has finished what it does. It gets nothing new until it is through, perhaps in a later run."""
+
+
+def find_device(address: str | None) -> str:
+    """cuda if the cluster has GPUs, else cpu. The connection stays, for a crew to be joined."""
+    return "cuda" if _connect(address).cluster_resources().get("GPU", 0) >= 1 else "cpu"
+
+
+@contextlib.contextmanager
+def join_crew(address: str | None, *, device: str, deadline_seconds: float = _DEADLINE_SECONDS) -> "Iterator[Crew]":
+    """Workers on the cluster at `address`, or on one of this machine alone: one for every GPU, or for every machine."""
+    ray = _connect(address)
+    crew = Crew(ray, device=device, deadline_seconds=deadline_seconds)
+    try:
+        crew.start()
+        yield crew
+    finally:
+        crew.dismiss()
+        if _connected:
+            _connected.clear()
+            ray.shutdown()
+
+
+_connected: list[str | None] = []
+"""The address, if it was us who connected: then we also end it."""
+
+
+def _connect(address: str | None) -> Any:
+    ray = _import_ray()
+    if ray.is_initialized():
+        return ray
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level="error",
+            **({"include_dashboard": False} if address is None else {}),
+        )
+    except Exception as error:  # whatever Ray says of an address
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise RequestError(
+            f"cannot reach a Ray cluster at {address or 'this machine'!r}: {reason}; check the address, or leave --on out"
+        ) from error
+    _connected.append(address)
+    return ray
+
+
+class Crew:
+    """Made by `join_crew`."""
+
+    def __init__(self, ray: Any, *, device: str, deadline_seconds: float) -> None:
+        self._ray, self._device, self._deadline_seconds = ray, device, deadline_seconds
+        self._hands: dict[int, _Hand] = {}
+        self._count = 0
+        self.num_lost = 0
+        """Workers that died so far."""
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """Numbers of those that are there; a number is never given twice."""
+        return tuple(self._hands)
+
+    def start(self) -> None:
+        """One worker for every GPU, or one for every machine."""
+        for node, number in self._places().items():
+            for _ in range(number):
+                self._hire(node)
+        if not self._hands:
+            what = "a GPU" if self._device != "cpu" else "a processor"
+            raise RequestError(f"cannot spread work over this Ray cluster: expected a machine with {what} to spare")
+
+    def share(self, value: Any) -> Any:
+        """Put something where every machine can have it, once; give it to `run` as `common`."""
+        return self._ray.put(value)
+
+    def run(
+        self,
+        deal: Dealer,
+        function: str,
+        common: Any,
+        argument: Callable[[Any], Any],
+        receive: Callable[[int, Any], None],
+    ) -> None:
+        """Until every parcel is done: `argument` says what the function gets for a parcel, `receive` gets what it sends.
+
+        `argument` may give None where nothing is left to do for a parcel by now.
+        """
+        heard = seconds_now()
+        while not deal.is_done:
+            for hand in list(self._hands.values()):
+                while not hand.is_busy and (parcel := deal.take(hand.number, seconds_now())) is not None:
+                    given = argument(parcel)
+                    if given is None:
+                        deal.finish(hand.number, seconds_now())
+                        continue
+                    hand.actor.begin.remote(function, common, given)
+                    hand.is_busy, hand.in_vain = True, False
+            if deal.is_done:
+                break
+            if self._listen(deal, receive):
+                heard = seconds_now()
+            self._check_alive(heard)
+
+    def dismiss(self) -> None:
+        for hand in self._hands.values():
+            with contextlib.suppress(Exception):
+                self._ray.kill(hand.actor)
+        self._hands.clear()
+
+    def _listen(self, deal: Dealer, receive: Callable[[int, Any], None]) -> bool:
+        """Hear all workers that have something to tell; whether one of them did."""
+        by_reference = {}
+        for hand in self._hands.values():
+            if hand.is_busy:
+                if hand.listening is None:
+                    hand.listening = hand.actor.tell.remote(_LISTEN_SECONDS)
+                by_reference[hand.listening] = hand
+        if not by_reference:
+            threading.Event().wait(_POLL_SECONDS)  # all idle: a late parcel may be copied in a moment
+            return False
+        ready, _ = self._ray.wait(list(by_reference), num_returns=1, timeout=_POLL_SECONDS)
+        heard = False
+        for reference in ready:
+            hand = by_reference[reference]
+            hand.listening = None
+            try:
+                sent, is_over, error = self._ray.get(reference)
+            except self._ray.exceptions.RayError:
+                self._replace(hand, deal)
+                continue
+            heard = heard or bool(sent) or is_over
+            if not hand.in_vain:
+                for value in sent:
+                    receive(hand.number, value)
+                if error is not None:
+                    raise error
+            if is_over:
+                hand.is_busy = False
+                if not hand.in_vain:
+                    for other in deal.finish(hand.number, seconds_now()):
+                        self._hands[other].in_vain = True
+        return heard
+
+    def _replace(self, hand: _Hand, deal: Dealer) -> None:
+        deal.lose(hand.number)
+        self.num_lost += 1
+        del self._hands[hand.number]
+        with contextlib.suppress(Exception):
+            self._ray.kill(hand.actor)
+        if self._places().get(hand.node, 0) > sum(other.node == hand.node for other in self._hands.values()):
+            with contextlib.suppress(CrewError):  # others go on without it
+                self._hire(hand.node)
+
+    def _check_alive(self, heard: float) -> None:
+        if not self._hands:
+            raise CrewError(
+                "cannot go on: expected workers, but the last one of the cluster died; start the same command again, finished "
+                "models are kept"
+            )
+        if seconds_now() - heard > self._deadline_seconds:
+            raise CrewError(
+                f"cannot go on: no worker has told anything for {self._deadline_seconds:.0f} s; look after the cluster, then "
+                "start the same command again, finished models are kept"
+            )
+
+    def _places(self) -> dict[str, int]:
+        """How many workers each machine can have."""
+        places = {}
+        for node in self._ray.nodes():
+            if node["Alive"]:
+                resources = node["Resources"]
+                number = int(resources.get("GPU", 0)) if self._device != "cpu" else int(resources.get("CPU", 0) >= 1)
+                places[node["NodeID"]] = number
+        return places
+
+    def _hire(self, node: str) -> None:
+        strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+        maker = self._ray.remote(_Worker).options(
+            num_cpus=1 if self._device == "cpu" else 0,
+            num_gpus=0 if self._device == "cpu" else 1,
+            max_concurrency=2,  # one call to begin, one to tell
+            scheduling_strategy=strategy,
+        )
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        actor = maker.remote(tuple(path for path in sys.path if path), environment)
+        try:
+            self._ray.get(actor.is_there.remote(), timeout=_START_SECONDS)
+        except self._ray.exceptions.RayError as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise CrewError(
+                f"cannot start a worker on the Ray cluster: {reason}; is modelhound installed on all of its machines?"
+            ) from error
+        self._hands[self._count] = _Hand(self._count, node, actor)
+        self._count += 1
+
+
+class _Worker:
+    """Lives in a process of the cluster: calls functions in a thread, and tells what they send."""
+
+    def __init__(self, search_path: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        os.environ.update(environment)  # before torch is loaded
+        sys.path[:] = dict.fromkeys((*search_path, *sys.path))
+        self._sent: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+
+    def is_there(self) -> bool:
+        return True
+
+    def begin(self, function: str, common: Any, argument: Any) -> None:
+        threading.Thread(target=self._work, args=(function, common, argument), daemon=True).start()
+
+    def tell(self, seconds: float) -> tuple[list[Any], bool, Exception | None]:
+        """What was sent since the last time, whether that is all, and what went wrong."""
+        sent: list[Any] = []
+        with contextlib.suppress(queue.Empty):
+            kind, value = self._sent.get(timeout=seconds)
+            while True:
+                if kind == "over":
+                    return sent, True, value
+                sent.append(value)
+                kind, value = self._sent.get_nowait()
+        return sent, False, None
+
+    def _work(self, function: str, common: Any, argument: Any) -> None:
+        error: Exception | None = None
+        try:
+            module, _, name = function.partition(":")
+            getattr(importlib.import_module(module), name)(
+                common, argument, lambda value: self._sent.put(("sent", value))
+            )
+        except Exception as raised:
+            error = raised
+        self._sent.put(("over", error))
+
+
+def _import_ray() -> Any:
+    try:
+        ray = importlib.import_module("ray")
+        importlib.import_module("ray.util.scheduling_strategies")
+    except ImportError as error:
+        raise RequestError("cannot use --on ray: expected Ray, run: pip install 'modelhound[ray]'") from error
+    return ray

@@ -1,0 +1,119 @@
+"""Many trials: one after the other here, or several at once in processes of their own on a GPU that one cannot fill.
+
+In:  TrialRequests
+Out: a TrialResult for each, told as soon as it is there
+Nothing here knows what the trials are for.
+"""
+
+import contextlib
+import pickle
+import queue
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from modelhound.errors import HoundError, RequestError
+from modelhound.launch.worker import Worker
+from modelhound.measuring.trials import Classroom, TrialRequest, TrialResult, run_trial
+from modelhound.records import to_plain
+
+__all__ = ["TrialPool"]
+
+_DEADLINE_SECONDS = 24 * 3600.0
+_NOT_ITS_FAULT = ("RequestError", "DataError", "BrokenItemError", "StoreError")
+
+
+class TrialPool:
+    """Runs trials; enter it, so that its processes end with it."""
+
+    def __init__(self, room: Classroom, *, num_processes: int = 0) -> None:
+        """With `num_processes` 0, trials run in this process."""
+        self._room, self.num_processes = room, num_processes
+        self._stack = contextlib.ExitStack()
+        self._workers: list[Worker] = []
+        self._items = ""
+
+    def __enter__(self) -> Self:
+        if self.num_processes:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hound-finals-"))
+            self._items = str(Path(folder) / "items.pickle")
+            Path(self._items).write_bytes(pickle.dumps((self._room.dataset, self._room.folds)))
+            self._workers = [
+                self._stack.enter_context(Worker(environment={"OMP_NUM_THREADS": "1"}))
+                for _ in range(self.num_processes)
+            ]
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._stack.close()
+
+    def run(self, requests: Sequence[TrialRequest], done: Callable[[int, TrialResult], None]) -> None:
+        """All of them, in any order; `done` is told the place of each with its result, from this thread."""
+        if not self._workers:
+            for place, request in enumerate(requests):
+                done(place, run_trial(request, self._room))
+            return
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for place in range(len(requests)):
+            waiting.put(place)
+        results: queue.SimpleQueue[tuple[int, TrialResult | Exception]] = queue.SimpleQueue()
+        threads = [
+            threading.Thread(target=self._serve, args=(worker, requests, waiting, results), daemon=True)
+            for worker in self._workers[: len(requests)]
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in requests:
+                place, result = results.get()
+                if isinstance(result, Exception):
+                    raise result
+                done(place, result)
+        except BaseException:
+            _empty(waiting)  # or workers would go on, whatever becomes of the pool
+            raise
+        for thread in threads:
+            thread.join()
+
+    def _serve(
+        self,
+        worker: Worker,
+        requests: Sequence[TrialRequest],
+        waiting: "queue.SimpleQueue[int]",
+        results: "queue.SimpleQueue[tuple[int, TrialResult | Exception]]",
+    ) -> None:
+        """One worker: take the next request until there is none."""
+        while True:
+            try:
+                place = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                results.put((place, self._ask(worker, requests[place])))
+            except Exception as error:  # told to whoever waits, who would wait for ever otherwise
+                results.put((place, error))
+
+    def _ask(self, worker: Worker, request: TrialRequest) -> TrialResult:
+        outcome = worker.call(
+            "modelhound.measuring.trials:run_trial_elsewhere",
+            to_plain(request),
+            self._items,
+            timeout_seconds=_DEADLINE_SECONDS,
+        )
+        if outcome.ok:
+            return msgspec.convert(outcome.value, TrialResult)
+        if any(outcome.ending == f"raised {name}" for name in _NOT_ITS_FAULT):
+            raise RequestError(str(outcome.value))
+        if outcome.ending.startswith("raised"):
+            raise HoundError(f"cannot run a trial of {request.model}: {outcome.ending[7:]}: {outcome.value}")
+        return TrialResult(error=f"its process ended: {outcome.ending}")
+
+
+def _empty(waiting: "queue.SimpleQueue[int]") -> None:
+    with contextlib.suppress(queue.Empty):
+        while True:
+            waiting.get_nowait()

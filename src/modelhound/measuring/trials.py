@@ -1,0 +1,294 @@
+"""One short fine-tuning, tested on items that it did not learn from.
+
+In:  a TrialRequest, the data set and which fold each item belongs to
+Out: a TrialResult: the score of every tested item, or why there is none
+Nothing here knows what other trials there are. It stands on `training`: the same new head, optimiser, augmentation and
+arithmetic as `hound train`; items are decoded once (`held_items`) and tested once, at the end.
+
+A trial is one stage of several. Its checkpoint holds the network after it; the next stage goes on from there. Where that is
+gone, earlier stages are run again.
+"""
+
+import contextlib
+import pickle
+import shutil
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from modelhound.compat import import_timm
+from modelhound.data import Dataset
+from modelhound.errors import RequestError, StoreError
+from modelhound.features import build_network
+from modelhound.measuring.held_items import HeldItems
+from modelhound.measuring.scoring import explain_error
+from modelhound.meter import seconds_now
+from modelhound.models import ModelRef, source_of
+from modelhound.records import EpochDone, pack_items, to_plain
+from modelhound.scores.outcomes import rank_labels
+from modelhound.settings import ModelSettings, RecipeSettings, Task
+from modelhound.training import Bench, set_up
+from modelhound.training.checkpoints import Keeper, Progressed
+from modelhound.training.feed import Moved
+from modelhound.training.loop import prepare_to_learn
+from modelhound.training.losses import LossLog
+from modelhound.training.stepping import use_precision
+from modelhound.training.trainable import loss_of
+
+__all__ = ["Classroom", "TrialRequest", "TrialResult", "run_trial", "run_trial_elsewhere"]
+
+_SMALL_BATCHES = (8, 32)  # the least and the most
+_LEAST_STEPS = 16  # in an epoch: two epochs of fewer steps say next to nothing (see docs/trust.md)
+_MANY_ITEMS = 4096  # from here on, batches are as `hound train` takes them
+_STEPS_TIMED = 2
+
+
+class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial."""
+
+    model: str
+    model_settings: ModelSettings
+    rate: float
+    fold: int
+    """Tested on; learned from are the items of all other folds. Items of fold -1 belong to none and are never learned from."""
+    cycles: tuple[int, ...]
+    """Epochs of every stage up to this one."""
+    device: str
+    seed: int
+    folder: str | None = None
+    """For checkpoints; without it there is one stage only."""
+    probe: bool = False
+    """Only find out how long a step takes."""
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    item_scores: bytes = b""
+    loss: float = 0.0
+    num_steps: int = 0
+    seconds: float = 0.0
+    """Of a probe: for one item."""
+    checkpoint: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Classroom:
+    """What trials on one data set have in common."""
+
+    dataset: Dataset
+    folds: NDArray[np.int64]
+    held: HeldItems
+
+    def learned_from(self, fold: int) -> NDArray[np.int64]:
+        return np.flatnonzero((self.folds >= 0) & (self.folds != fold))
+
+    def tested_on(self, fold: int) -> NDArray[np.int64]:
+        return np.flatnonzero(self.folds == fold)
+
+
+def run_trial(request: TrialRequest, room: Classroom) -> TrialResult:
+    """Run it here; whatever a network raises is told in the result, and only what is not its fault is raised."""
+    try:
+        if request.probe:
+            return _time_steps(request, room)
+        return _run_stages(request, room)
+    except (RequestError, StoreError):
+        raise
+    except Exception as error:  # a stranger's network: it diverges, runs out of memory, cannot be trained
+        return TrialResult(error=explain_error(error))
+    finally:
+        if request.device.startswith("cuda"):
+            torch.cuda.empty_cache()  # others train on the same device
+
+
+_rooms: dict[str, Classroom] = {}
+
+
+def run_trial_elsewhere(request: dict[str, Any], items: str) -> dict[str, Any]:
+    """The same in a process of its own; `items` is a file that our own parent wrote a moment ago."""
+    import_timm()
+    asked = msgspec.convert(request, TrialRequest)
+    if items not in _rooms:
+        with Path(items).open("rb") as file:
+            dataset, folds = pickle.load(file)
+        _rooms[items] = Classroom(dataset, folds, HeldItems(dataset, asked.device))
+    result: dict[str, Any] = to_plain(run_trial(asked, _rooms[items]))
+    return result
+
+
+def _time_steps(request: TrialRequest, room: Classroom) -> TrialResult:
+    """Seconds per item of learning, after a first step that takes longer."""
+    bench = _set_up(request, room, stage=0)
+    batches = _batches(bench, room, room.learned_from(request.fold), epochs=_STEPS_TIMED + 1)
+    prepare_to_learn(bench)
+    num_items, started = 0, 0.0
+    with contextlib.closing(batches):
+        for number in range(_STEPS_TIMED + 1):
+            moved = next(batches)
+            float(bench.stepper.step(moved, bench.laps))
+            bench.laps.end_step()
+            if number == 0:
+                started = seconds_now()
+            else:
+                num_items += len(moved)
+    return TrialResult(seconds=(seconds_now() - started) / max(1, num_items), num_steps=_STEPS_TIMED)
+
+
+def _run_stages(request: TrialRequest, room: Classroom) -> TrialResult:
+    """This stage, and those before it of which no checkpoint is left."""
+    last = len(request.cycles) - 1
+    result = TrialResult()
+    for stage in range(_first_missing(request), last + 1):
+        bench = _set_up(request, room, stage=stage)
+        keeper = Keeper(Path(request.folder), bench.network, keep_best=False) if request.folder else None
+        if keeper is not None and stage > 0:
+            keeper.load(bench.trainable, bench.stepper.optimiser, model=request.model, identity=_identity(request))
+        started = seconds_now()
+        _learn(bench, room, room.learned_from(request.fold), epochs=request.cycles[stage])
+        scores, loss = _test(bench, room, room.tested_on(request.fold))
+        seconds = seconds_now() - started
+        checkpoint = _keep(keeper, bench, request, stage) if keeper is not None else None
+        result = TrialResult(
+            item_scores=pack_items(scores),
+            loss=loss,
+            num_steps=bench.stepper.num_steps,
+            seconds=seconds,
+            checkpoint=str(checkpoint or ""),
+        )
+    return result
+
+
+def _first_missing(request: TrialRequest) -> int:
+    """The stage to begin with: what lies there of this very stage or a later one is from a start that was killed."""
+    if request.folder is None:
+        return 0
+    folder, last = Path(request.folder), len(request.cycles) - 1
+    newest = max((int(path.name.rpartition("-")[2]) for path in folder.glob("epoch-*")), default=0)
+    if newest > last:
+        shutil.rmtree(folder)
+        return 0
+    return newest
+
+
+def _set_up(request: TrialRequest, room: Classroom, *, stage: int) -> Bench:
+    source, _, name = request.model.partition(":")
+    model, settings = ModelRef(source, name), request.model_settings
+    weights = source_of(model).read_weights(model.name) if settings.weights == "pretrained" else None
+    network = build_network(model, weights, settings, seed=request.seed)
+    learned, tested = room.learned_from(request.fold), room.tested_on(request.fold)
+    recipe = RecipeSettings(
+        epochs=max(1, request.cycles[stage]),
+        rate=request.rate,
+        batch=_choose_batch(len(learned)),
+        seed=request.seed + 101 * stage + 10007 * (request.fold + 1),
+    )
+    return set_up(
+        network,
+        room.dataset.select(learned.tolist()),
+        room.dataset.select(tested.tolist()),
+        recipe,
+        device=request.device,
+    )
+
+
+def _choose_batch(num_items: int) -> int | None:
+    """So that few items are learned from in many steps; of many items, what `hound train` takes."""
+    if num_items >= _MANY_ITEMS:
+        return None
+    least, most = _SMALL_BATCHES
+    return max(1, min(num_items, max(least, min(most, num_items // _LEAST_STEPS))))
+
+
+def _learn(bench: Bench, room: Classroom, positions: NDArray[np.int64], *, epochs: int) -> None:
+    torch.manual_seed(bench.recipe.seed)  # dropout
+    prepare_to_learn(bench)
+    log = LossLog(bench.device)
+    with contextlib.closing(_batches(bench, room, positions, epochs=epochs)) as batches:
+        for moved in batches:
+            log.add(bench.stepper.step(moved, bench.laps))
+            bench.laps.end_step()
+    log.finish()
+
+
+def _batches(bench: Bench, room: Classroom, positions: NDArray[np.int64], *, epochs: int) -> Generator[Moved]:
+    course = bench.course
+    if not room.held.can_hold(course.form):
+        yield from bench.feed(0, epochs)
+        return
+    targets = torch.from_numpy(course.dataset.targets)
+    is_first = True
+    for epoch in range(epochs):
+        order = course.positions(epoch)
+        for start in range(0, len(order), course.batch):
+            chosen = order[start : start + course.batch]
+            moved = room.held.take(course.form, positions[chosen], targets[torch.from_numpy(chosen)])
+            bench.laps.arrive(None, is_first=is_first)
+            is_first = False
+            yield moved
+
+
+def _test(bench: Bench, room: Classroom, positions: NDArray[np.int64]) -> tuple[NDArray[np.float32], float]:
+    """The score of every item, in order, and the mean loss."""
+    task = bench.test.task
+    scores, losses = [], []
+    bench.learner.eval()
+    with torch.inference_mode(), use_precision(bench.stepper.precision, bench.device):
+        for moved in _test_batches(bench, room, positions):
+            logits = bench.learner(moved.inputs).float()
+            scores.append(_judge(task, logits, moved.targets))
+            losses.append(loss_of(task, logits, moved.targets).double() * len(moved))
+    return torch.cat(scores).float().cpu().numpy(), float(sum(losses)) / max(1, len(positions))
+
+
+def _test_batches(bench: Bench, room: Classroom, positions: NDArray[np.int64]) -> Iterator[Moved]:
+    form = bench.course.form
+    if not room.held.can_hold(form):
+        yield from bench.feed_test()
+        return
+    targets = torch.from_numpy(bench.test.targets)
+    size = 4 * bench.course.batch  # nothing is kept for a backward pass
+    for start in range(0, len(positions), size):
+        yield room.held.take(form, positions[start : start + size], targets[start : start + size])
+
+
+def _judge(task: Task, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """As scorers judge items: right or wrong, the ranking of labels, or the share of the variance that is told."""
+    if task == "classification":
+        return (logits.argmax(1) == targets).double()
+    if task == "multilabel":
+        return rank_labels(targets.double(), logits.double())
+    return 1 - (logits.squeeze(1) - targets.float()).square().double()
+
+
+def _keep(keeper: Keeper, bench: Bench, request: TrialRequest, stage: int) -> Path:
+    """One "epoch" of the keeper is one stage here."""
+    done = EpochDone(epoch=stage + 1, loss=0.0, score=0.0, top5=None, test_loss=0.0, rate=request.rate, seconds=0.0)
+    return keeper.save(
+        bench.trainable,
+        bench.stepper.optimiser,
+        Progressed(
+            model=request.model,
+            identity=_identity(request),
+            task=bench.test.task,
+            class_names=bench.test.class_names,
+            target_mean=bench.target_mean,
+            target_scale=bench.target_scale,
+            num_batches=bench.stepper.num_batches,
+            num_steps=bench.stepper.num_steps,
+            num_parts=bench.stepper.num_parts,
+            epochs=(done,) * (stage + 1),
+            losses=(),
+        ),
+    )
+
+
+def _identity(request: TrialRequest) -> str:
+    return f"finals: rate {request.rate:g}, fold {request.fold}, seed {request.seed}"

@@ -1,0 +1,203 @@
+"""Decide which of many workers runs which models, so that shared prefixes stay together and all are done at the same time.
+
+In:  one chain of segments per model, the machine's rates, how fast each worker is
+Out: a Placement, which is plain data: for every worker parcels of models, one after the other
+
+Sorted by fingerprints, the models are the leaves of the trees of shared prefixes from left to right (see `tree`), and what one
+shares with all before it is what it shares with its neighbour. So a row of neighbours costs its first model in full and of each
+other model what is new in it, and cutting the row in two costs once more what both sides share. Every worker gets one such row.
+How long the rows are is found by bisection: the least time in which the workers get through, each filling its row up to it.
+
+A row is cut once more, into parcels, where hardly anything is shared: what is lost with a worker, or moved to an idle one, is a
+parcel. Nothing here imports torch, opens a file or reads a clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from modelhound.errors import RequestError
+from modelhound.plan.chain import Chain, Costs, Segment
+from modelhound.plan.tree import sort_chains
+
+__all__ = ["Parcel", "Placement", "place_chains"]
+
+_PRECISION = 1e-3  # of the time that bisection looks for
+_MOST_PARCELS = 16
+_WORTH_CUTTING = 0.03  # of a worker's time, for running again what parcels share
+_WINDOW = 0.25  # of a parcel: how far a cut may move to where less is shared
+
+_Seconds = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """Models that are run together by one worker."""
+
+    models: tuple[str, ...]
+    seconds: float
+    """Predicted, on a worker of speed 1, what it shares with other parcels included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Which worker runs what."""
+
+    shares: tuple[tuple[Parcel, ...], ...]
+    """By worker, in the order of running; empty where there is nothing to do for it."""
+    seconds: float
+    """Until the last worker is done, by prediction."""
+    least_seconds: float
+    """No placement is faster: all work evenly spread with nothing run twice, or the longest model alone."""
+    num_inputs: tuple[int, ...]
+    """By worker: how many kinds of decoded items it needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """All models from left to right."""
+
+    models: tuple[str, ...]
+    inputs: tuple[str, ...]
+    alone: _Seconds
+    """Of each model by itself, its input included."""
+    new: _Seconds
+    """Of each model after its left neighbour."""
+    until: _Seconds
+    """Of all models up to and with each, by one worker."""
+
+    def seconds(self, start: int, stop: int) -> float:
+        """Of these neighbours, by one worker."""
+        return float(self.alone[start] + self.until[stop - 1] - self.until[start])
+
+
+def place_chains(
+    chains: Sequence[Chain],
+    *,
+    num_items: int,
+    costs: Costs,
+    speeds: Sequence[float],
+    input_seconds: float = 0.0,
+) -> Placement:
+    """Spread the models over workers of these speeds; to get one kind of decoded items takes a worker `input_seconds`."""
+    if not chains or not speeds:
+        raise RequestError(f"cannot place {len(chains)} models on {len(speeds)} workers: expected at least one of each")
+    if min(speeds) <= 0:
+        raise RequestError(f"cannot place models on a worker of speed {min(speeds)!r}: expected more than 0")
+    row = _line_up(chains, num_items, costs, input_seconds)
+    total = float(row.until[-1] + row.alone[0] - row.new[0])
+    least = max(total / sum(speeds), float(row.alone.max()) / max(speeds))
+    cuts = _cut_evenly(row, speeds, least)
+    shares = tuple(_cut_share(row, start, stop) if stop > start else () for start, stop in cuts)
+    taken = [
+        row.seconds(start, stop) / speed for (start, stop), speed in zip(cuts, speeds, strict=True) if stop > start
+    ]
+    return Placement(
+        shares=shares,
+        seconds=max(taken),
+        least_seconds=least,
+        num_inputs=tuple(len(set(row.inputs[start:stop])) for start, stop in cuts),
+    )
+
+
+def _line_up(chains: Sequence[Chain], num_items: int, costs: Costs, input_seconds: float) -> _Row:
+    """Weights of the next model are read while one runs, so that each takes the longer of the two; the first has to wait."""
+    keyed = sort_chains(chains)
+    size = len(keyed)
+    run, read, run_new, read_new, begun = (np.zeros(size) for _ in range(5))
+    own = -(-num_items // costs.batch_items) * costs.launch_seconds + costs.score_seconds
+    before: tuple[str, ...] = ()
+    last: Chain | None = None
+    for place, (prints, chain) in enumerate(keyed):
+        same_input = last is not None and last.input == chain.input
+        shared = _count_shared(before, prints) if same_input else 0
+        running = [_run_seconds(segment, num_items, costs) for segment in chain.segments]
+        reading = [segment.weight_bytes / costs.weight_bytes_per_second for segment in chain.segments]
+        run[place], read[place] = sum(running) + own, sum(reading)
+        run_new[place], read_new[place] = sum(running[shared:]), sum(reading[shared:])
+        if not shared == len(prints) == len(before):  # else it is the same network under another name
+            run_new[place] += own
+        begun[place] = 0.0 if same_input else input_seconds
+        before, last = prints, chain
+    ahead = np.append(read_new[1:], 0.0)
+    new = np.maximum(run_new, ahead) + begun
+    return _Row(
+        models=tuple(chain.model for _, chain in keyed),
+        inputs=tuple(chain.input for _, chain in keyed),
+        alone=read + np.maximum(run, ahead) + input_seconds,
+        new=new,
+        until=np.cumsum(new),
+    )
+
+
+def _count_shared(before: tuple[str, ...], prints: tuple[str, ...]) -> int:
+    for count, (one, other) in enumerate(zip(before, prints, strict=False)):
+        if one != other:
+            return count
+    return min(len(before), len(prints))
+
+
+def _run_seconds(segment: Segment, num_items: int, costs: Costs) -> float:
+    if segment.seconds_per_item is not None:
+        return num_items * segment.seconds_per_item
+    return num_items * segment.flops_per_item / costs.flops_per_second
+
+
+def _cut_evenly(row: _Row, speeds: Sequence[float], least: float) -> list[tuple[int, int]]:
+    """Start and stop of each worker's models, such that the last is done as early as can be."""
+    low, high = least, row.seconds(0, len(row.models)) / min(speeds)
+    best = _fill(row, speeds, high)
+    assert best is not None
+    at_once = _fill(row, speeds, low)
+    if at_once is not None:
+        return at_once
+    while high - low > _PRECISION * least:
+        middle = (low + high) / 2
+        cuts = _fill(row, speeds, middle)
+        if cuts is None:
+            low = middle
+        else:
+            best, high = cuts, middle
+    return best
+
+
+def _fill(row: _Row, speeds: Sequence[float], seconds: float) -> list[tuple[int, int]] | None:
+    """Give every worker as much as it can do in that time; None where something is left over."""
+    cuts: list[tuple[int, int]] = []
+    start, total = 0, len(row.models)
+    for speed in speeds:
+        if start < total:
+            room = seconds * speed * (1 + 1e-12) - row.alone[start] + row.until[start]
+            stop = int(np.searchsorted(row.until, room, side="right")) if room >= row.until[start] else start
+        else:
+            stop = start
+        cuts.append((start, stop))
+        start = stop
+    return cuts if start == total else None
+
+
+def _cut_share(row: _Row, start: int, stop: int) -> tuple[Parcel, ...]:
+    """One worker's models as parcels, long ones first, cut where little is shared."""
+    seconds = row.seconds(start, stop)
+    again = row.alone[start + 1 : stop] - row.new[start + 1 : stop]  # what a cut before each model would cost
+    affordable = (
+        int(_WORTH_CUTTING * seconds / float(np.median(again))) + 1 if len(again) and np.median(again) > 0 else stop
+    )
+    number = max(1, min(_MOST_PARCELS, stop - start, affordable))
+    places = [start]
+    for part in range(1, number):
+        # each shorter than the one before, so that little is left to move when others are done
+        wanted = row.until[start] + seconds * (1 - (number - part) * (number - part + 1) / (number * (number + 1)))
+        reach = _WINDOW * seconds / number
+        first = max(places[-1] + 1, int(np.searchsorted(row.until, wanted - reach)))
+        last = min(stop - 1, max(first, int(np.searchsorted(row.until, wanted + reach))))
+        if first <= last:
+            candidates = row.alone[first : last + 1] - row.new[first : last + 1]
+            places.append(first + int(np.argmin(candidates)))
+    return tuple(
+        Parcel(models=row.models[begin:end], seconds=row.seconds(begin, end))
+        for begin, end in zip(places, [*places[1:], stop], strict=True)
+        if end > begin
+    )

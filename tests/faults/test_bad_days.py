@@ -1,0 +1,219 @@
+"""Full disks, damaged files, files that vanish, memory that is taken away, workers that stop: the next start mends it all."""
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import modelhound
+from fault_log import note_fault
+from layouts import encoded
+from modelhound.errors import HoundError
+from modelhound.store import read_run
+
+MANY = "HOUND_MANY_FAULTS" in os.environ
+NUM_DAMAGES = 60 if MANY else 6
+MODELS = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:vit-rotation"
+OPTIONS: dict[str, Any] = {"limit": 60, "scorers": "ridge", "workers": 0, "device": "cpu"}
+
+
+def _search(run: Path, data: str = "digits", **more: Any) -> Any:
+    return modelhound.search(data, MODELS, run=run, **{**OPTIONS, **more})
+
+
+def _scores(result: Any) -> list[tuple[str, int, float]]:
+    return [(row.model, row.rank, row.score) for row in result.ranking.models]
+
+
+def _in_child(work: Callable[..., None], *arguments: Any, seconds: float = 120) -> int | None:
+    """In a process of its own, which has torch loaded already; None where it hangs."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["warm", "modelhound.verbs.search", "modelhound.measuring"])
+    process = context.Process(target=work, args=(dict(os.environ), *arguments))
+    process.start()
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return None
+    return process.exitcode
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, int, float]]]:
+    """A search and the cache that it left."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MODELHOUND_CACHE", str(folder / "cache"))
+        result = _search(folder / "run")
+    return folder, _scores(result)
+
+
+def _damage(path: Path, chance: random.Random) -> None:
+    """Some bytes are others, or gone."""
+    content = bytearray(path.read_bytes())
+    start = chance.randrange(len(content))
+    stop = min(len(content), start + chance.choice([1, 8, 500]))
+    how = chance.choice(["other", "zeros", "cut"])
+    if how == "cut":
+        del content[start:]
+    else:
+        content[start:stop] = bytes(stop - start) if how == "zeros" else chance.randbytes(stop - start)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("seed", range(NUM_DAMAGES))
+def test_records_and_cache_damaged_at_random_bytes_are_mended_by_the_next_start(
+    seed: int, finished: tuple[Path, list[tuple[str, int, float]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, expected = finished
+    shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / "copy" / "cache"))
+    chance = random.Random(seed)
+    files = [path for path in (tmp_path / "copy" / "cache").rglob("*") if path.is_file() and path.stat().st_size]
+    files = [*sorted(files), tmp_path / "copy" / "run" / "records.jsonl", tmp_path / "copy" / "run" / "answer.json"]
+    for path in [*chance.sample(files, min(3, len(files))), tmp_path / "copy" / "run" / "records.jsonl"]:
+        _damage(path, chance)
+    assert _scores(_search(tmp_path / "copy" / "run")) == expected
+    assert read_run(tmp_path / "copy" / "run").answer is not None
+    note_fault("random bytes of records and cache damaged", "search", tried=1, survived=1)
+
+
+def test_a_damaged_request_is_refused_and_said(finished: tuple[Path, Any], tmp_path: Path) -> None:
+    shutil.copytree(finished[0] / "run", tmp_path / "run")
+    (tmp_path / "run" / "asked.json").write_bytes(b'{"verb": "\x80\xff')
+    with pytest.raises(HoundError, match="delete the folder or choose another --run"):
+        _search(tmp_path / "run")
+
+
+def _search_on_a_full_disk(environment: dict[str, str], run: Path, max_bytes: int, words: Path) -> None:
+    os.environ.update(environment)
+    # A limit on file size ends a write as a full disk does: a part of it, then an error.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, resource.RLIM_INFINITY))
+    try:
+        _search(run)
+    except HoundError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        words.write_text(str(error))
+
+
+@pytest.mark.parametrize("max_bytes", [100, 2_000, 5_000] if not MANY else [0, 1, 100, 500, 1_000, 2_000, 4_000, 8_000])
+def test_a_full_disk_says_so_and_the_next_start_goes_on(
+    max_bytes: int, finished: tuple[Path, list[tuple[str, int, float]]], tmp_path: Path
+) -> None:
+    assert _in_child(_search_on_a_full_disk, tmp_path / "run", max_bytes, tmp_path / "words") == 0
+    if (tmp_path / "words").exists():
+        assert "free some space" in (tmp_path / "words").read_text()
+    before = (tmp_path / "run" / "records.jsonl").read_bytes() if (tmp_path / "run" / "records.jsonl").exists() else b""
+    assert not before or before.endswith(b"\n")
+    assert _scores(_search(tmp_path / "run")) == finished[1]
+    assert (tmp_path / "run" / "records.jsonl").read_bytes().startswith(before)
+    note_fault("full disk", "search", tried=1, survived=1)
+
+
+def _search_with_little_memory(environment: dict[str, str], run: Path, more_bytes: int, words: Path) -> None:
+    os.environ.update(environment)
+    import torch
+
+    torch.zeros(10).sum()
+    limit = psutil.Process().memory_info().vms + more_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    try:
+        result = _search(run, batch=60)
+        answer = [f"{each.model}: {each.error}" for each in result.failures]
+    except (HoundError, MemoryError) as error:
+        answer = [str(error) or "MemoryError"]
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    words.write_text(json.dumps(answer))
+
+
+@pytest.mark.parametrize("more_megabytes", [60] if not MANY else [0, 10, 30, 60, 100, 200, 400])
+def test_memory_that_is_taken_away_costs_models_at_most_and_the_next_start_measures_them(
+    more_megabytes: int, finished: tuple[Path, list[tuple[str, int, float]]], tmp_path: Path
+) -> None:
+    ended = _in_child(_search_with_little_memory, tmp_path / "run", more_megabytes << 20, tmp_path / "words")
+    assert ended is not None, "it hangs"
+    assert _scores(_search(tmp_path / "run")) == finished[1]
+    note_fault("memory taken away", "search", tried=1, survived=1)
+
+
+def _write_photos(root: Path) -> Path:
+    for number in range(60):
+        path = root / "ab"[number % 2] / f"{number:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(number))
+    return root
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "other"])
+def test_a_file_that_changes_in_mid_run_is_left_out_or_named(harm: str, tmp_path: Path) -> None:
+    photos = _write_photos(tmp_path / "photos")
+    victim = photos / "a" / "00.jpg"
+    begun = threading.Event()
+
+    def watch(progress: Any) -> None:
+        if progress.task == "reading models" and not begun.is_set():  # all items have been looked at by now
+            begun.set()
+            if harm == "gone":
+                victim.unlink()
+            else:
+                victim.write_bytes(victim.read_bytes()[:100] if harm == "cut" else b"no picture any more")
+
+    options = {**OPTIONS, "limit": None, "watch": watch, "fresh": True}
+    words = ""
+    try:
+        modelhound.search(str(photos), MODELS, run=tmp_path / "run", **options)
+    except HoundError as error:  # it names the item, or says that the data are others than those the run was begun with
+        words = str(error)
+    assert not words or "00.jpg" in words or "changed" in words
+    result = modelhound.search(str(photos), MODELS, **{**OPTIONS, "limit": None})
+    assert result.failures == ()
+    assert result.num_items in (59, 60)  # 60 where the file was still held in memory and its place is not read again
+    note_fault(f"a file {harm} in mid-run", "search", tried=1, survived=1)
+
+
+def test_a_measuring_process_that_stops_costs_its_point_and_no_more(tmp_path: Path) -> None:
+    """SIGSTOP: nothing dies, nothing answers. The deadline of the point ends it."""
+    stopped: list[int] = []
+
+    def freeze() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not stopped:
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    if "worker_child" in " ".join(child.cmdline()):
+                        child.suspend()
+                        stopped.append(child.pid)
+                        return
+                except psutil.Error:
+                    continue
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=freeze, daemon=True)
+    thread.start()
+    began = time.monotonic()
+    result = modelhound.latency(
+        "zoo:resnet-glyphs",
+        batch=(1, 2),
+        seconds=0.05,
+        device="cpu",
+        precision="fp32",
+        timeout=12.0,
+        run=tmp_path / "run",
+    )
+    thread.join(60)
+    assert stopped
+    assert time.monotonic() - began < 120
+    assert not psutil.pid_exists(stopped[0]) or psutil.Process(stopped[0]).status() == psutil.STATUS_ZOMBIE
+    assert result.to_json()
+    note_fault("SIGSTOP of a measuring process", "latency", tried=1, survived=1)

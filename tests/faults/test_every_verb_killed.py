@@ -1,0 +1,197 @@
+"""Kill every verb at random moments: nothing finished is lost, and the next start ends as if nothing had been."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fault_log import note_fault, wanted
+from layouts import encoded
+
+NUM_KILLS = wanted("HOUND_NUM_KILLS", 1)
+"""Per verb; `make test-faults` makes it many more."""
+
+DEADLINE_SECONDS = 180
+
+
+def _photos(folder: Path) -> str:
+    for number in range(24):
+        path = folder / "photos" / "ab"[number % 2] / f"{number:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_bytes(encoded(number, size=(64, 48)))
+    return str(folder / "photos")
+
+
+def _search(folder: Path) -> Any:
+    import modelhound
+
+    models = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:mixer-garments_a,zoo:vit-rotation"
+    result = modelhound.search("digits", models, limit=120, run=folder / "run", scorers="ridge,knn", workers=0)
+    assert result.failures == ()
+    return [[row.model, row.rank, row.score, row.scores] for row in result.ranking.models]
+
+
+def _search_plainly(folder: Path) -> Any:
+    import modelhound
+
+    models = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:vit-rotation"
+    result = modelhound.search("digits", models, limit=80, run=folder / "run", scorers="ridge", workers=0, plain=True)
+    return [[row.model, row.rank, row.score] for row in result.ranking.models]
+
+
+def _train(folder: Path) -> Any:
+    import modelhound
+
+    options: dict[str, Any] = {"limit": 50, "epochs": 4, "batch": 10, "verdict": "none", "device": "cpu"}
+    (trained,) = modelhound.train("digits", "zoo:mobilenet-shapes", run=folder / "run", **options).trained
+    return [trained.losses, [each.score for each in trained.epochs]]
+
+
+def _prepare(folder: Path) -> Any:
+    import modelhound
+
+    result = modelhound.prepare(_photos(folder), str(folder / "ready"), size=32)
+    pixels = sorted((folder / "ready").rglob("*.bin"))
+    return [result.num_items, *(hash_of(path) for path in pixels)]
+
+
+def hash_of(path: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _loader(folder: Path) -> Any:
+    import modelhound
+
+    options: dict[str, Any] = {"batch": (8, 24), "workers": (0, 1), "grid": True, "device": "cpu"}
+    result = modelhound.loader(_photos(folder), "zoo:resnet-glyphs", run=folder / "run", **options)
+    return result.recommended is not None
+
+
+def _latency(folder: Path) -> Any:
+    import modelhound
+
+    options: dict[str, Any] = {"batch": (1, 2, 4), "seconds": 0.05, "device": "cpu", "precision": "fp32"}
+    result = modelhound.latency("zoo:resnet-glyphs", run=folder / "run", **options)
+    return len(result.to_json()["points"])
+
+
+def _profile(folder: Path) -> Any:
+    import modelhound
+
+    options: dict[str, Any] = {
+        "batches": 3,
+        "warmup": 1,
+        "batch": "4",
+        "parts": "full,1",
+        "joint": "none",
+        "repeats": 1,
+    }
+    result = modelhound.profile("digits", "zoo:vit-rotation", run=folder / "run", **options)
+    return sorted(each.configuration for each in result.profiles)
+
+
+def _breakeven(folder: Path) -> Any:
+    import modelhound
+
+    options: dict[str, Any] = {"sizes": "40", "epochs": 2, "measured_epochs": 1, "modes": "full", "pool": "none"}
+    result = modelhound.breakeven("digits", "zoo:vit-rotation", limit=60, run=folder / "run", **options)
+    return [each.num_items for each in result.trainings]
+
+
+VERBS: dict[str, Callable[[Path], Any]] = {
+    "search": _search,
+    "search --plain": _search_plainly,
+    "train": _train,
+    "prepare": _prepare,
+    "loader": _loader,
+    "latency": _latency,
+    "profile": _profile,
+    "breakeven": _breakeven,
+}
+EVERYDAY = ("search", "latency")
+"""What `make test` kills; the others have everyday tests of their own, or take seconds a start."""
+
+
+def _work(verb: str, folder: Path) -> None:
+    os.setsid()  # so that its own children can be ended with it
+    os.environ["MODELHOUND_CACHE"] = str(folder / "cache")
+    answer = VERBS[verb](folder)
+    unfinished = folder / "answer.part"
+    unfinished.write_text(json.dumps(answer))
+    unfinished.rename(folder / "answer.json")
+
+
+def _start(verb: str, folder: Path) -> ForkServerProcess:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["warm", "modelhound.verbs.search", "modelhound.measuring"])
+    process = context.Process(target=_work, args=(verb, folder))
+    process.start()
+    return process
+
+
+def _finish(verb: str, folder: Path) -> Any:
+    process = _start(verb, folder)
+    process.join(DEADLINE_SECONDS)
+    if process.is_alive():
+        _kill(process)
+        raise AssertionError(f"{verb} hangs: not done after {DEADLINE_SECONDS} s")
+    assert process.exitcode == 0
+    return json.loads((folder / "answer.json").read_text())
+
+
+def _kill(process: ForkServerProcess) -> None:
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # workers that notice a moment later that nobody listens
+
+
+def _whole_lines(folder: Path) -> list[bytes]:
+    path = folder / "run" / "records.jsonl"
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+_undisturbed: dict[str, tuple[Any, float]] = {}
+
+
+def _run_undisturbed(verb: str, folder: Path) -> tuple[Any, float]:
+    """The answer, and how long it takes."""
+    if verb not in _undisturbed:
+        start = time.monotonic()
+        answer = _finish(verb, folder)
+        _undisturbed[verb] = answer, time.monotonic() - start
+    return _undisturbed[verb]
+
+
+@pytest.mark.parametrize("attempt", range(NUM_KILLS))
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_killed_at_a_random_moment_loses_nothing_and_ends_the_same(
+    verb: str, attempt: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if verb not in EVERYDAY and "HOUND_NUM_KILLS" not in os.environ:
+        pytest.skip("in make test-faults")
+    expected, seconds = _run_undisturbed(verb, tmp_path_factory.mktemp("undisturbed"))
+    process = _start(verb, tmp_path)
+    process.join(random.Random(f"{verb} {attempt}").uniform(0, seconds))
+    was_running = process.is_alive()
+    if was_running:
+        _kill(process)
+    process.join()
+    before = _whole_lines(tmp_path)
+    assert _finish(verb, tmp_path) == expected
+    after = _whole_lines(tmp_path)
+    assert after[: len(before)] == before  # records are never lost and never rewritten
+    note_fault("kill -9 of the process", verb, tried=int(was_running), survived=int(was_running))

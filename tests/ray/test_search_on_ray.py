@@ -1,0 +1,167 @@
+"""A real Ray cluster of two nodes: the same answer as on one machine, whatever is killed or stopped meanwhile.
+
+Starting a cluster takes half a minute, so that this is part of `make test-faults` (HOUND_RAY=1) and not of every test run.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import modelhound
+from fault_log import note_fault, wanted
+from modelhound.measuring import spread, together
+
+if "HOUND_RAY" not in os.environ:
+    pytest.skip("in make test-faults, with HOUND_RAY=1", allow_module_level=True)
+ray = pytest.importorskip("ray")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+NUM_KILLS = wanted("HOUND_NUM_RAY_KILLS", 1)
+RACERS = "zoo:resnet-garments_a,zoo:resnet-glyphs,zoo:vit-rotation,zoo:mobilenet-shapes,zoo:resmlp-rotation"
+OPTIONS: dict[str, Any] = {"limit": 400, "top": 1, "scorers": "ridge,knn", "workers": 0, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Two nodes in processes of this machine, with a home and a folder of their own."""
+    from ray.cluster_utils import Cluster
+
+    folder = tmp_path_factory.mktemp("ray")
+    before = {name: os.environ.get(name) for name in ("HOME", "RAY_TMPDIR", "OMP_NUM_THREADS")}
+    os.environ |= {"HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=options)
+    made.add_node(num_cpus=1, object_store_memory=100_000_000)
+    ray.init(address=made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@pytest.fixture(autouse=True)
+def _race_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks: else it would not pay to race. A late parcel is given to another soon."""
+    free = {"cpu": 0.0, "cuda": 0.0}
+    monkeypatch.setattr(together, "_JUDGE_SECONDS", free)
+    monkeypatch.setattr(spread, "_JUDGE_SECONDS", free)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one machine finds."""
+    free = {"cpu": 0.0, "cuda": 0.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(together, "_JUDGE_SECONDS", free)
+        patch.setenv("MODELHOUND_CACHE", str(tmp_path_factory.mktemp("cache")))
+        result = modelhound.search("fashion", RACERS, run=tmp_path_factory.mktemp("local") / "run", **OPTIONS)
+    found = _comparable(result)
+    assert found["dropped"]
+    assert found["ranking"]
+    return found
+
+
+def _comparable(result: Any) -> dict[str, Any]:
+    assert result.failures == ()
+    return {
+        "ranking": [(row.model, row.rank, row.score, row.interval, row.scores) for row in result.ranking.models],
+        "dropped": sorted((each.model, each.num_items, each.score, each.chance) for each in result.dropped),
+    }
+
+
+def _workers() -> list[psutil.Process]:
+    """Processes of the cluster that do our work."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "_Worker" in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_a_cluster_finds_exactly_what_one_machine_finds(cluster: Any, expected: dict[str, Any], tmp_path: Path) -> None:
+    result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
+    assert _comparable(result) == expected
+    assert result.warnings == ()
+    again = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
+    assert again.num_resumed == len(result.ranking.models)
+
+
+def _meanwhile(act: Callable[[psutil.Process], None], after: float) -> threading.Thread:
+    """Do something to one of the workers, `after` seconds from when there is one."""
+
+    def wait_and_act() -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            there = _workers()
+            if there:
+                time.sleep(after)
+                there = _workers() or there
+                act(there[0])
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=wait_and_act, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("attempt", range(NUM_KILLS))
+def test_a_worker_killed_at_any_moment_is_replaced_and_nothing_is_lost(
+    attempt: int, cluster: Any, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    killed = _meanwhile(lambda process: os.kill(process.pid, signal.SIGKILL), after=0.5 + 1.5 * attempt)
+    result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
+    killed.join(1)
+    assert _comparable(result) == expected
+    note_fault("kill -9 of a Ray worker", "search --on ray", tried=1, survived=1)
+
+
+def test_a_worker_that_stops_is_overtaken(
+    cluster: Any, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spread, "_PATIENCE_SECONDS", 10.0)
+    stopped: list[psutil.Process] = []
+
+    def stop(process: psutil.Process) -> None:
+        process.suspend()
+        stopped.append(process)
+
+    frozen = _meanwhile(stop, after=1.0)
+    try:
+        result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
+    finally:
+        frozen.join(1)
+        for process in stopped:
+            process.kill()
+    assert _comparable(result) == expected
+    note_fault("SIGSTOP of a Ray worker", "search --on ray", tried=1, survived=1)
+
+
+def test_a_node_that_dies_is_done_without(cluster: Any, expected: dict[str, Any], tmp_path: Path) -> None:
+    """The last test: the cluster has one node less afterwards."""
+    node = next(each for each in cluster.worker_nodes)
+
+    def remove() -> None:
+        time.sleep(8)
+        cluster.remove_node(node, allow_graceful=False)
+
+    thread = threading.Thread(target=remove, daemon=True)
+    thread.start()
+    result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
+    thread.join(60)
+    assert _comparable(result) == expected
+    note_fault("kill of a Ray node", "search --on ray", tried=1, survived=1)

@@ -1,0 +1,230 @@
+"""The race by short fine-tuning, on learning curves that are made up: what it asks for, whom it drops, when it ends."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from modelhound.analysis.finals import (
+    CYCLES,
+    FULL_EPOCHS,
+    NUM_FOLDS,
+    FinalsRace,
+    Outcome,
+    Trial,
+    beats_guessing,
+    draw_folds,
+    trial_epochs,
+)
+
+Floats = NDArray[np.float64]
+NUM_ITEMS = 180
+STRAYED = (0.45, 0.3, 0.2)  # how far curves stray from what comes of them, in logarithms of what is left
+BEHIND = (0.9, 0.45, 0.2)  # how much more is left after each stage than in the end
+
+
+@dataclass(frozen=True)
+class World:
+    """Networks whose learning curves are drawn, and a data set of made-up items."""
+
+    names: list[str]
+    left: Floats
+    features: dict[str, float]
+    folds: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    seed: int
+
+    def outcome(self, trial: Trial) -> Outcome:
+        """Items differ in how hard they are, for all networks alike."""
+        place = self.names.index(trial.model)
+        curve = np.random.default_rng([self.seed, place, trial.stage])
+        left = self.left[place] * np.exp(BEHIND[trial.stage] + STRAYED[trial.stage] * curve.standard_normal())
+        left *= 1 + 0.2 * abs(trial.notch - place % 2)  # each has a rate that suits it
+        tested = np.flatnonzero(self.folds == trial.fold)
+        hardness = np.random.default_rng(self.seed).random(NUM_ITEMS)[tested]
+        luck = np.random.default_rng([self.seed, place, trial.stage, trial.fold]).random(len(tested))
+        right = (0.7 * hardness + 0.3 * luck) > min(left, 0.95)
+        return Outcome(item_scores=right.astype(np.float64), loss=float(left), seconds=trial_epochs(trial.stage))
+
+    def race(self, models: list[str], *, budget: float = 1e9, **options: object) -> FinalsRace:
+        return FinalsRace(
+            models,
+            feature_scores=self.features,
+            epoch_seconds=dict.fromkeys(self.names, 1.0),
+            budget_seconds=budget,
+            folds=self.folds,
+            guess=(self.labels == 0).astype(np.float64),
+            seed=self.seed,
+            **options,  # type: ignore[arg-type]
+        )
+
+
+def make_world(seed: int, num_models: int = 30) -> World:
+    """All but one leave an eighth to a third of the items untold; the planted winner half as much as the best of them."""
+    generator = np.random.default_rng([seed, 99])
+    left = np.exp(generator.uniform(np.log(0.12), np.log(0.35), num_models))
+    left[generator.integers(num_models)] = 0.06
+    names = [f"net-{place:02}" for place in range(num_models)]
+    features = 1 - np.minimum(0.95, left * np.exp(0.4 + 0.3 * generator.standard_normal(num_models)))
+    labels = np.arange(NUM_ITEMS) % 6
+    return World(
+        names=names,
+        left=left,
+        features=dict(zip(names, features.tolist(), strict=True)),
+        folds=draw_folds(labels, seed=seed),
+        labels=labels,
+        seed=seed,
+    )
+
+
+def finish(race: FinalsRace, outcome: Callable[[Trial], Outcome | None]) -> list[Trial]:
+    """Run the race to its end; the trials that it took."""
+    ran: list[Trial] = []
+    while trials := race.next_trials():
+        for trial in trials:
+            race.tell(trial, outcome(trial))
+            ran.append(trial)
+    return ran
+
+
+def test_a_planted_winner_among_30_is_found_in_95_of_100_seeds_at_a_fifth_of_the_full_cost() -> None:
+    found, costs = 0, []
+    for seed in range(100):
+        world = make_world(seed)
+        best = sorted(world.names, key=lambda name: -world.features[name])[:8]
+        full_seconds = float(len(world.names) * FULL_EPOCHS)
+        race = world.race(best, budget=0.2 * full_seconds)
+        finish(race, world.outcome)
+        found += race.standings()[0].model == world.names[int(world.left.argmin())]
+        costs.append(race.spent_seconds / full_seconds)
+    assert found >= 95
+    assert max(costs) <= 0.2
+
+
+def test_noise_ends_without_a_winner_whatever_the_seed() -> None:
+    """Scores as of networks that learned nothing: about one item in six is right by luck."""
+    for seed in range(40):
+        world = make_world(seed)
+
+        def by_luck(trial: Trial, world: World = world) -> Outcome:
+            tested = np.flatnonzero(world.folds == trial.fold)
+            luck = np.random.default_rng([world.seed, world.names.index(trial.model), trial.stage, trial.fold, trial.notch + 9])
+            right = (luck.random(len(tested)) < 1 / 6).astype(np.float64)
+            return Outcome(item_scores=right, loss=1.8, seconds=trial_epochs(trial.stage))
+
+        race = world.race(world.names[:8], features_tell=False)
+        finish(race, by_luck)
+        assert race.ended == "noise"
+        assert race.is_noise()
+
+
+def test_networks_that_are_equally_good_are_not_told_apart() -> None:
+    world = make_world(3)
+    race = world.race(world.names[:4])
+    finish(race, lambda trial: world.outcome(Trial(model="net-00", notch=0, fold=trial.fold, stage=trial.stage)))
+    assert race.ended == "finished"
+    assert max(row.chance for row in race.standings()) < 0.95
+    assert not race.is_noise()
+
+
+def test_the_rungs_go_from_one_fold_and_two_rates_to_all_folds_and_longer_training() -> None:
+    world = make_world(0)
+    race = world.race(world.names[:3], risk=-1.0, certainty=2.0)
+    ran = [(trial.notch, trial.fold, trial.stage) for trial in finish(race, world.outcome) if trial.model == "net-00"]
+    assert ran[:2] == [(0, 0, 0), (1, 0, 0)]
+    assert ran[2][1:] == (0, 0)
+    assert ran[2][0] in (-1, 2)
+    assert [each[1:] for each in ran[3:5]] == [(1, 0), (2, 0)]
+    assert [each[1:] for each in ran[5:]] == [(fold, stage) for stage in (1, 2) for fold in range(NUM_FOLDS)]
+    assert len({each[0] for each in ran[3:]}) == 1
+
+
+def test_a_race_asks_for_the_same_after_a_kill() -> None:
+    world = make_world(1)
+    whole = world.race(world.names[:6], budget=90.0)
+    ran = finish(whole, world.outcome)
+    for killed_after in (3, 14, len(ran) - 1):
+        again = world.race(world.names[:6], budget=90.0)
+        for trial in ran[:killed_after]:
+            again.tell(trial, world.outcome(trial))
+        assert finish(again, world.outcome) == ran[killed_after:]
+        assert summary(again) == summary(whole)
+
+
+def summary(race: FinalsRace) -> list[tuple[object, ...]]:
+    return [(row.model, row.state, row.stage, row.notch, row.chance) for row in race.standings()]
+
+
+def test_a_rate_that_diverges_leaves_the_others_to_choose_from() -> None:
+    world = make_world(2)
+    race = world.race(world.names[:2], risk=-1.0, certainty=2.0)
+    finish(race, lambda trial: None if (trial.model, trial.notch) == ("net-00", 1) else world.outcome(trial))
+    row = next(row for row in race.standings() if row.model == "net-00")
+    assert row.state == "in"
+    assert row.notch in (0, -1)
+
+
+def test_a_finalist_that_diverges_at_every_rate_is_lost_and_the_others_go_on() -> None:
+    world = make_world(2)
+    race = world.race(world.names[:3])
+    finish(race, lambda trial: None if trial.model == "net-01" else world.outcome(trial))
+    states = {row.model: row.state for row in race.standings()}
+    assert states["net-01"] == "failed"
+    assert states["net-00"] != "failed"
+    assert race.standings()[-1].model == "net-01"
+
+
+def test_a_finalist_that_diverges_late_is_lost_too() -> None:
+    world = make_world(2)
+    race = world.race(world.names[:3], risk=-1.0, certainty=2.0)
+    finish(race, lambda trial: None if (trial.model, trial.stage) == ("net-01", 2) else world.outcome(trial))
+    assert {row.model: row.state for row in race.standings()}["net-01"] == "failed"
+
+
+def test_nobody_left_ends_the_race() -> None:
+    world = make_world(2)
+    race = world.race(world.names[:3])
+    finish(race, lambda trial: None)
+    assert race.ended == "failed"
+
+
+def test_a_budget_is_not_overdrawn_and_keeps_the_likeliest_going() -> None:
+    world = make_world(5)
+    needed = sum(world.race(world.names[:6]).rung_seconds(rung) for rung in range(3))
+    race = world.race(world.names[:6], budget=needed + 3 * trial_epochs(1) * 2, risk=-1.0, certainty=2.0)
+    finish(race, world.outcome)
+    assert race.spent_seconds <= needed + 3 * trial_epochs(1) * 2
+    states = [row.state for row in race.standings()]
+    assert states.count("left behind") == 4
+    assert race.ended == "budget"
+    assert race.standings()[0].stage == 1
+
+
+def test_a_budget_for_no_rung_ends_it_before_anything_is_run() -> None:
+    world = make_world(5)
+    race = world.race(world.names[:6], budget=1.0)
+    assert race.next_trials() == ()
+    assert race.ended == "budget"
+
+
+def test_folds_hold_every_class_evenly() -> None:
+    labels = np.repeat(np.arange(4), (10, 11, 12, 40))
+    folds = draw_folds(labels, seed=0)
+    counts = np.array([np.bincount(labels[folds == fold], minlength=4) for fold in range(NUM_FOLDS)])
+    assert (np.ptp(counts, axis=0) <= 1).all()
+    assert (draw_folds(labels, seed=1) != folds).any()
+
+
+@pytest.mark.parametrize(("num_right", "tells"), [(50, True), (22, False), (0, False)])
+def test_guessing_is_beaten_by_more_than_luck(num_right: int, tells: bool) -> None:
+    scores = np.zeros(100)
+    scores[:num_right] = 1
+    guess = np.zeros(100)
+    guess[80:96] = 1
+    assert beats_guessing(scores, guess, num_tries=24) is tells
+
+
+def test_a_full_training_is_longer_than_all_stages_together() -> None:
+    assert sum(CYCLES) < FULL_EPOCHS

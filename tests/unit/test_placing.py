@@ -1,0 +1,167 @@
+"""Which worker runs what: nothing is lost, neighbours stay together, nobody waits long for the last."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modelhound.errors import RequestError
+from modelhound.plan import Chain, Costs, Deal, Parcel, Placement, Segment, make_plan, place_chains
+
+COSTS = Costs(
+    flops_per_second=1.0,
+    weight_bytes_per_second=1e18,
+    spill_bytes_per_second=0.0,
+    decode_seconds_per_item=0.0,
+    score_seconds=0.0,
+    launch_seconds=0.0,
+    batch_items=1,
+)
+
+
+def chain(model: str, prints: str, *, input: str = "224", seconds: float = 1.0) -> Chain:
+    """A model whose segments are single letters, each of `seconds` for one item."""
+    segments = tuple(
+        Segment(
+            fingerprint=each, flops_per_item=seconds, output_bytes_per_item=1, weight_bytes=1, peak_bytes_per_item=1
+        )
+        for each in prints
+    )
+    return Chain(model=model, input=input, input_bytes_per_item=1, segments=segments)
+
+
+def place(chains: Sequence[Chain], workers: int | Sequence[float], **more: float) -> Placement:
+    speeds = [1.0] * workers if isinstance(workers, int) else workers
+    return place_chains(chains, num_items=1, costs=COSTS, speeds=speeds, **more)
+
+
+def models_of(placement: Placement) -> list[list[str]]:
+    return [sorted(model for parcel in share for model in parcel.models) for share in placement.shares]
+
+
+def test_models_that_share_a_prefix_go_to_the_same_worker() -> None:
+    chains = [chain("a1", "PQRSx"), chain("b1", "TUVWx"), chain("a2", "PQRSy"), chain("b2", "TUVWy")]
+    placement = place(chains, 2)
+    assert models_of(placement) == [["a1", "a2"], ["b1", "b2"]]
+    assert (placement.seconds, placement.least_seconds) == (6.0, 6.0)
+
+
+def test_one_worker_runs_every_shared_segment_once() -> None:
+    placement = place([chain("a", "PQx"), chain("b", "PQy"), chain("c", "PQ")], 1)
+    assert placement.seconds == placement.least_seconds == 4.0
+
+
+def test_a_tree_that_is_cut_runs_its_prefix_on_both_sides() -> None:
+    placement = place([chain(name, f"PP{name * 10}") for name in "abcd"], 2)
+    assert models_of(placement) == [["a", "b"], ["c", "d"]]
+    assert (placement.seconds, placement.least_seconds) == (22.0, 21.0)
+
+
+def test_a_fast_worker_gets_more() -> None:
+    placement = place([chain(f"m{number:02}", chr(65 + number)) for number in range(20)], [3.0, 1.0])
+    assert [len(share) for share in models_of(placement)] == [15, 5]
+
+
+def test_the_same_network_under_another_name_costs_nothing() -> None:
+    assert place([chain("a", "PQ"), chain("b", "PQ"), chain("c", "PQ")], 1).seconds == 2.0
+
+
+def test_more_workers_than_models_leave_some_idle() -> None:
+    placement = place([chain("a", "PPP"), chain("b", "QQQ")], 4)
+    assert sorted(map(len, models_of(placement))) == [0, 0, 1, 1]
+    assert placement.seconds == placement.least_seconds == 3.0
+
+
+def test_every_kind_of_input_is_paid_for_where_it_is_needed() -> None:
+    chains = [chain("a", "PPPP", input="224"), chain("b", "QQQQ", input="384")]
+    assert place(chains, 1, input_seconds=10.0).seconds == 28.0
+    parted = place(chains, 2, input_seconds=10.0)
+    assert (parted.seconds, parted.num_inputs) == (14.0, (1, 1))
+
+
+def test_nothing_to_place_or_nowhere_to_place_it_is_refused() -> None:
+    with pytest.raises(RequestError, match="cannot place 0 models on 2 workers"):
+        place([], 2)
+    with pytest.raises(RequestError, match=r"speed 0\.0"):
+        place([chain("a", "P")], [1.0, 0.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    prints=st.lists(st.text("PQRS", min_size=1, max_size=6), min_size=1, max_size=40),
+    speeds=st.lists(st.floats(0.5, 4.0), min_size=1, max_size=6),
+)
+def test_every_model_is_placed_once_and_predictions_add_up(prints: list[str], speeds: list[float]) -> None:
+    chains = [chain(f"m{number}", each) for number, each in enumerate(prints)]
+    placement = place(chains, speeds)
+    placed = [model for share in placement.shares for parcel in share for model in parcel.models]
+    assert sorted(placed) == sorted(each.model for each in chains)
+    assert placement.seconds >= placement.least_seconds * (1 - 1e-9)
+    by_name = {each.model: each for each in chains}
+    for share in placement.shares:
+        for parcel in share:
+            plan = make_plan([by_name[model] for model in parcel.models], num_items=1, costs=COSTS)
+            run = sum(segment.flops_per_item for step in plan.steps for segment in step.segments)
+            assert parcel.seconds == pytest.approx(run)
+
+
+def parcel(name: str, seconds: float = 10.0) -> Parcel:
+    return Parcel(models=(name,), seconds=seconds)
+
+
+def test_a_worker_does_its_own_share_in_order_and_then_helps_the_slowest() -> None:
+    deal = Deal([[parcel("a"), parcel("b")], [parcel("c"), parcel("d"), parcel("e")]], [1.0, 1.0])
+    assert deal.take(0, 0.0) == parcel("a")
+    assert deal.take(1, 0.0) == parcel("c")
+    deal.finish(0, 1.0)
+    assert deal.take(0, 1.0) == parcel("b")
+    deal.finish(0, 2.0)
+    assert deal.take(0, 2.0) == parcel("e")  # from the end: the other goes on at the front
+    assert deal.num_moved == 1
+
+
+def test_what_a_lost_worker_had_is_done_by_others() -> None:
+    deal = Deal([[parcel("a"), parcel("b")], [parcel("c")]], [1.0, 1.0])
+    deal.take(0, 0.0)
+    deal.take(1, 0.0)
+    deal.lose(0)
+    deal.finish(1, 5.0)
+    taken = []
+    while (now := deal.take(1, 6.0)) is not None:
+        taken.append(now)
+        deal.finish(1, 7.0)
+    assert taken == [parcel("a"), parcel("b")]
+    assert deal.is_done
+
+
+def test_a_new_worker_takes_what_was_given_back() -> None:
+    deal = Deal([[parcel("a")]], [1.0])
+    deal.take(0, 0.0)
+    deal.lose(0)
+    assert deal.take(7, 1.0) == parcel("a")
+    deal.finish(7, 2.0)
+    assert deal.is_done
+
+
+def test_a_worker_that_has_stopped_is_overtaken_by_an_idle_one_after_a_while() -> None:
+    deal = Deal([[parcel("a")], [parcel("b")]], [1.0, 1.0])
+    deal.take(0, 0.0)
+    deal.take(1, 0.0)
+    deal.finish(1, 10.0)
+    assert deal.take(1, 29.0) is None  # three times what it should take is 30 s
+    assert deal.take(1, 31.0) == parcel("a")
+    assert deal.num_copied == 1
+    assert deal.finish(1, 41.0) == [0]
+    assert deal.is_done
+
+
+def test_a_copy_is_made_once_and_outlives_the_first() -> None:
+    deal = Deal([[parcel("a")], [], []], [1.0, 1.0, 1.0])
+    deal.take(0, 0.0)
+    assert deal.take(1, 100.0) == parcel("a")
+    assert deal.take(2, 100.0) is None
+    deal.lose(0)
+    assert deal.take(2, 101.0) is None  # the copy is still on its way
+    deal.finish(1, 102.0)
+    assert deal.is_done

@@ -1,0 +1,92 @@
+"""The page of every verb answers on its first screen: what, how sure, how fast, why."""
+
+from pathlib import Path
+
+import pytest
+
+from modelhound.report.page import render_page
+from modelhound.report.pages import build_page
+from modelhound.report.parts import Page, plain_text
+from modelhound.store import read_run
+from verb_runs import write_verb_runs
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
+    found = write_verb_runs(tmp_path_factory.mktemp("runs"))
+    return {verb: build_page([read_run(path)]) for verb, path in found.items()}
+
+
+def figures_of(page: Page) -> dict[str, str]:
+    return {figure.question: figure.value for figure in page.figures}
+
+
+def test_latency_says_by_which_law_times_grow_and_what_bounds_them(pages: dict[str, Page]) -> None:
+    page = pages["latency"]
+    assert plain_text(page.answer) == "The time of a call is proportional to batch size in 1 of 2 sweeps."
+    figures = figures_of(page)
+    assert list(figures) == ["Shortest call", "Most items", "How sure", "Why"]
+    assert figures["Shortest call"] in ("999 µs", "1 ms", "1.01 ms")
+    assert page.figures[1].note == "tv:alexnet, batch 16, image 224, fp32 on cuda:0"
+
+
+def test_loader_names_the_pair_and_what_it_costs(pages: dict[str, Page]) -> None:
+    page = pages["loader"]
+    assert plain_text(page.answer) == "Batches of 8 with 1 loader process for raw items suit all 2 models."
+    assert figures_of(page) == {
+        "Which pair": "8 × 1",
+        "How sure": "90% chance",
+        "How fast": "100 items/s",
+        "Why": "decode-bound",
+    }
+    assert page.next_step == ("Use it", "hound search photos --loader loader.json")
+
+
+def test_train_gives_the_score_with_its_interval_the_bound_and_the_scaling(pages: dict[str, Page]) -> None:
+    page = pages["train"]
+    assert plain_text(page.answer) == (
+        "timm:x reaches 90.0% accuracy on 40 test items after 1 epoch, the best of 2 runs."
+    )
+    figures = figures_of(page)
+    assert list(figures) == ["How good, how sure", "How fast", "Why", "How it scales"]
+    assert figures["Why"] == "data-bound"
+    assert figures["How fast"] == "20 items/s"
+    assert "76.3 – 97.2%" in page.figures[0].note  # Clopper-Pearson, 36 of 40
+
+
+def test_profile_names_what_is_slow_and_what_running_less_saves(pages: dict[str, Page]) -> None:
+    page = pages["profile"]
+    assert plain_text(page.answer) == "The forward pass takes most of the time for 1 of 1 model."
+    figures = figures_of(page)
+    assert figures["What is slow"] == "forward"
+    assert figures["If that were free"] == "4.3x faster"  # 3.91 s, of which 3 are not the forward pass's
+    assert figures["What running less saves"] == "2.0x faster"
+
+
+def test_breakeven_counts_models_for_every_scenario(pages: dict[str, Page]) -> None:
+    page = pages["breakeven"]
+    # ten epochs of 1 s against 0.5 s a model
+    assert plain_text(page.answer).startswith(
+        "Searching takes longer than the training it is for above 20 models in S1"
+    )
+    assert list(figures_of(page)) == [
+        *("S1, one after the other", "S1, all together", "S2, one after the other", "S2, all together"),
+    ]
+    assert plain_text(page.sentences[0]).startswith("S1: ")
+
+
+def test_every_page_has_the_charts_of_its_verb_before_its_tables(pages: dict[str, Page]) -> None:
+    for verb, page in pages.items():
+        assert page.sections[0].name == "charts", verb
+        assert {chart.name.partition("_")[0] for chart in page.charts} == {verb}
+        assert len(page.figures) == 4
+        assert page.title.endswith(f"hound {verb}")
+        render_page(page, sources="a test")
+
+
+def test_a_run_that_found_nothing_falls_back_to_its_headline(tmp_path: Path) -> None:
+    path = write_verb_runs(tmp_path)["latency"]
+    (path / "records.jsonl").write_bytes(b"")
+    page = build_page([read_run(path)])
+    assert plain_text(page.answer) == "Latency has found something."
+    assert page.figures == ()
