@@ -248,7 +248,8 @@ def measure_floor(models: list[str], data: str, device: str, cold: bool) -> dict
     with Session(dataset, ModelSettings(), seed=0, device=device, dtype=dtype, remember=False) as session:
         session.survey(dict.fromkeys(find_models(models), ""), failed=_fail)
         specimens = list(session.specimens.values())
-        plan_bytes = peak_bytes(session.plan(list(session.specimens), range(len(dataset))))
+        names = list(session.specimens)
+        plan_bytes = peak_bytes(session.plan(names, range(len(dataset)))) + session.beside_bytes(names)
         tensors = {
             digest: specimen.tensors[name].nbytes for specimen in specimens for name, digest in specimen.digests.items()
         }

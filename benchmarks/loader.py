@@ -118,7 +118,7 @@ def measure(asked: argparse.Namespace, out: Path | None) -> dict[str, Any]:
         if "gain" in parts:
             import loader_gain
 
-            note("gain", loader_gain.measure_gain(folder, asked.device, turns=asked.turns))
+            note("gain", loader_gain.measure_gain(folder, asked.device, items=asked.items, turns=asked.turns))
     return results
 
 

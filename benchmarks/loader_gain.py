@@ -29,11 +29,11 @@ _WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def measure_gain(folder: Path, device: str, *, turns: int) -> dict[str, Any]:
+def measure_gain(folder: Path, device: str, *, items: int | None, turns: int) -> dict[str, Any]:
     """By kind of items and way to search."""
     plan = loader_grid.PLANS[device.partition(":")[0]]
     photos, ready, found = folder / "gain-photos", folder / "gain-ready", folder / "found.json"
-    loader_grid.make_photos(photos, plan.items, plan.photo_size)
+    loader_grid.make_photos(photos, items or plan.items, plan.photo_size)
     prepare(str(photos), ready, models=plan.models)
     recommended = loader(
         str(photos),

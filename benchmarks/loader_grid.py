@@ -177,14 +177,13 @@ def _fitting_length(
 def _guess(settings: LoaderSearchSettings, networks: Mapping[str, Network], items: int, item_seconds: float) -> float:
     """About what the grid takes."""
     pairs, _ = choose_pairs(settings, device="cuda", num_cores=count_cores(), num_items=items)
-    each = [
-        items * max(item_seconds / max(1, workers), _COMPUTE_SECONDS)
-        + min(batch, items) * item_seconds
-        + _START_SECONDS
-        + _START_PER_WORKER * workers
-        for batch, workers in pairs
-    ]
-    return len(networks) * sum(each)
+    seconds = 0.0
+    for batch, workers in pairs:
+        size = min(batch, items)
+        rounds = -(-items // size) // max(1, workers) or 1  # batches that each worker makes, about
+        seconds += max(rounds * size * item_seconds, items * _COMPUTE_SECONDS) + _START_SECONDS
+        seconds += _START_PER_WORKER * workers
+    return len(networks) * seconds
 
 
 def _warm_up(settings: LoaderSearchSettings, networks: Mapping[str, Network], items: int) -> None:

@@ -1,7 +1,7 @@
 """What `hound profile` and `hound breakeven` find on this machine, how long they take, and what keeping accounts costs.
 
     python benchmarks/profiling.py --runs FOLDER [--device cpu|cuda] [--only profile,overhead,breakeven] [--seconds N] [--quick]
-    python benchmarks/profiling.py --runs FOLDER --write FOLDER
+    python benchmarks/profiling.py --runs FOLDER --write benchmarks/results --hardware epyc2_202611 [--note TEXT]
 
 Measuring leaves run folders and summary.json below --runs; --write makes the analyses with their charts from them, here or on
 another machine. Photographs of 500 x 375 are made in a temporary folder.
@@ -34,8 +34,9 @@ from modelhound.models import find_models
 from modelhound.models.parts import running
 from modelhound.profiling.assembling import assemble, move
 from modelhound.profiling.benches import prepare_bench
+from modelhound.profiling.configurations import configurations_of
 from modelhound.profiling.feeding import decoded_meals
-from modelhound.profiling.jobs import Stage, configurations_of, profile_configuration
+from modelhound.profiling.jobs import Stage, profile_configuration
 from modelhound.profiling.staging import open_stage
 from modelhound.profiling.weight_files import read_some
 from modelhound.records import (
@@ -56,7 +57,7 @@ from modelhound.verbs.prepare import prepare
 from modelhound.verbs.profile import run_profile
 
 PARTS = ("profile", "overhead", "breakeven")
-NUM_ROUNDS = 7
+NUM_ROUNDS = {"cpu": 15, "cuda": 5}
 NUM_EMPTY = 2000
 ITEM_COUNTS = (100, 1000, 10000)
 PHOTOS, PREPARED, TEXTS = "photos", "prepared", "sms"
@@ -138,7 +139,8 @@ def run_profiles(runs: Path, device: str, clock: Clock, *, quick: bool) -> dict[
 
 
 def measure_overhead(device: str, watch: Watch) -> dict[str, Any]:
-    """Medians of both loops and their ratio; the share that empty phases would have."""
+    """The fastest round of both loops and their ratio; the share that empty phases would have."""
+    num_rounds = NUM_ROUNDS[device.partition(":")[0]]
     cheap: dict[str, Any] = {"classes": ("2",), "scorers": ("ridge",), "repeats": 1}
     settings = ProfileSettings(
         PHOTOS, parts=("full",), joint=("none",), batches=12, warmup=2, device=(device,), **cheap
@@ -152,8 +154,8 @@ def measure_overhead(device: str, watch: Watch) -> dict[str, Any]:
             (full,), _ = configurations_of(bench, settings)
             spent: dict[str, list[float]] = {"timed": [], "bare": []}
             with open_stage(bench, dataset, settings, [full], stamp="", device=device, folder=Path(work)) as stage:
-                for done in range(NUM_ROUNDS):
-                    watch(Progress(task="overhead, %", done=100 * done // NUM_ROUNDS, total=100, detail=name))
+                for done in range(num_rounds):
+                    watch(Progress(task="overhead, %", done=100 * done // num_rounds, total=100, detail=name))
                     spent["bare"].append(_bare_loop(stage))
                     record = profile_configuration(full, stage)
                     spent["timed"].append(
@@ -163,8 +165,8 @@ def measure_overhead(device: str, watch: Watch) -> dict[str, Any]:
                     )
             num_phases = 3 * stage.workload.num_batches + 1
         rows[name] = {
-            "ratio": _median(spent["timed"]) / _median(spent["bare"]),
-            "share_of_empty_phases": num_phases * _empty_phase(device) / _median(spent["timed"]),
+            "ratio": min(spent["timed"]) / min(spent["bare"]),
+            "share_of_empty_phases": num_phases * _empty_phase(device) / min(spent["timed"]),
             **spent,
         }
     return rows
@@ -198,10 +200,6 @@ def _empty_phase(device: str) -> float:
     return sum(each.total for each in meter.samples) / NUM_EMPTY
 
 
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
 def run_comparison(runs: Path, device: str, clock: Clock, *, quick: bool) -> dict[str, Any]:
     """In fp32 as published where there is a GPU, with weights in files; on a CPU with networks of the zoo."""
     own: dict[str, Any] = {"data": "fashion"} if device == "cpu" else as_published()
@@ -225,16 +223,16 @@ def as_published() -> dict[str, Any]:
     }
 
 
-def write_analyses(runs: Path, out: Path) -> None:
+def write_analyses(runs: Path, out: Path, hardware: str, notes: Sequence[str]) -> None:
     """Markdown and charts from the run folders that are there."""
     profiles = [read_run(each) for each in sorted(runs.glob("profile_*"))]
     if profiles:
-        print(write_profile(profiles, out / "profile"))
+        print(write_profile(profiles, out / f"profile_{hardware}", notes))
     if (runs / "breakeven").is_dir():
-        print(write_breakeven(read_run(runs / "breakeven"), out / "breakeven"))
+        print(write_breakeven(read_run(runs / "breakeven"), out / f"breakeven_{hardware}", notes))
 
 
-def write_profile(found: Sequence[Run], folder: Path) -> Path:
+def write_profile(found: Sequence[Run], folder: Path, notes: Sequence[str]) -> Path:
     from modelhound.report.analysis_text import profile_analysis, write_analysis
     from modelhound.report.profile_charts import profile_charts
 
@@ -247,7 +245,7 @@ def write_profile(found: Sequence[Run], folder: Path) -> Path:
         findings,
         charts,
         failures=list(_all(found, Failure)),
-        notes=tuple(dict.fromkeys(note for record in records for note in record.notes)),
+        notes=(*dict.fromkeys(note for record in records for note in record.notes), *notes),
         machine=next(_all(found, RunStarted)).machine,
     )
     return write_analysis(text, charts, folder)
@@ -260,7 +258,7 @@ def _place(record: ConfigurationProfiled) -> tuple[int, int, str]:
     return models.index(record.model), names.index(record.configuration), record.device
 
 
-def write_breakeven(found: Run, folder: Path) -> Path:
+def write_breakeven(found: Run, folder: Path, notes: Sequence[str]) -> Path:
     from modelhound.report.analysis_text import write_analysis
     from modelhound.report.breakeven_charts import breakeven_charts
     from modelhound.report.breakeven_text import breakeven_analysis
@@ -281,6 +279,7 @@ def write_breakeven(found: Run, folder: Path) -> Path:
         data=str(found.settings["data"]),
         device=started.device,
         failures=found.of(Failure),
+        notes=notes,
         machine=started.machine,
     )
     return write_analysis(text, charts, folder)
@@ -316,6 +315,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--hardware", default="here")
+    parser.add_argument("--note", action="append", default=[])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--seconds", type=float)
@@ -323,7 +324,7 @@ def main() -> None:
     asked = parser.parse_args()
     runs = asked.runs.resolve()
     if asked.write is not None:
-        write_analyses(runs, asked.write.resolve())
+        write_analyses(runs, asked.write.resolve(), asked.hardware, asked.note)
         return
     parts = [part for part in PARTS if part in asked.only.split(",")]
     found = measure(runs, resolve_device(asked.device), parts, Clock(asked.seconds), quick=asked.quick)

@@ -146,6 +146,7 @@ def _score(target: Target, candidates: Sequence[Candidate], device: str, notes: 
                     "kind": "scores",
                     "name": chosen[record.model].name,
                     "num_parameters": record.num_parameters,
+                    "published": chosen[record.model].published,
                     "scores": {name: round(value, 6) for name, value in record.scores.items()},
                     "right": _pack(unpack_items(record.item_scores["ridge"])),
                     "seconds": round(seconds / len(records), 4),

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from modelhound.compat import import_timm, import_transformers
@@ -32,6 +33,15 @@ from quality_targets import ROOT, TEXTS, Target
 
 PACKED = ROOT / ".carry" / "networks"
 REAL_NOTCHES, SMALL_NOTCHES = (-1, 0, 1), (0, 1, 2)
+ZOO = ROOT / "src" / "modelhound" / "models" / "weights"
+PUBLISHED = {  # on ImageNet; longer names first
+    "efficientnet_lite0": 0.748,
+    "efficientnet_lite1": 0.766,
+    "efficientnet_lite2": 0.775,
+    "lite0": 0.748,
+    "mobilenetv2": 0.719,
+    "minilm": 1.0,  # nothing comparable is published: its relatives count alike, and random ones not at all
+}
 DRAWN_TASKS = ("glyphs", "shapes", "textures")
 TASK_ITEMS, TASK_BATCH = 2400, 64
 
@@ -45,6 +55,8 @@ class Candidate:
     settings: ModelSettings
     notches: tuple[int, ...]
     """Learning rates that the truth is the best of, as `analysis.finals` counts them."""
+    published: float = 0.0
+    """The accuracy that its makers tell, of whatever task it was made for; a derivative has its parent's, a random one none."""
 
 
 def find_candidates(target: Target, folder: Path, device: str, *, small: bool) -> tuple[Candidate, ...]:
@@ -97,7 +109,12 @@ def _image_candidates(folder: Path, device: str, *, small: bool) -> Iterator[Can
 
 
 def _candidate(name: str, model: str, notches: tuple[int, ...]) -> Candidate:
-    return Candidate(name=name, model=model, settings=ModelSettings(models=(model,)), notches=notches)
+    published = next((value for key, value in PUBLISHED.items() if name.startswith(key)), 0.0)
+    if not published and model.startswith("zoo:"):
+        with safe_open(ZOO / f"{model.partition(':')[2]}.safetensors", framework="numpy") as file:
+            published = float((file.metadata() or {}).get("accuracy", 0.0))
+    settings = ModelSettings(models=(model,))
+    return Candidate(name=name, model=model, settings=settings, notches=notches, published=published)
 
 
 def _drawn_task(task: str) -> Dataset:
@@ -133,7 +150,7 @@ def _text_candidates(target: Target, folder: Path, device: str) -> Iterator[Cand
     for redrawn in range(1, 4):
         yield _rebuilt(f"minilm-top{redrawn}-redrawn", minilm, folder, REAL_NOTCHES, redrawn=redrawn)
     for seed in range(2):
-        yield _rebuilt(f"minilm-random{seed}", minilm, folder, SMALL_NOTCHES, redrawn=99, seed=seed)
+        yield _rebuilt(f"random-minilm{seed}", minilm, folder, SMALL_NOTCHES, redrawn=99, seed=seed)
     yield _rebuilt("bert-small-random", minilm, folder, SMALL_NOTCHES, redrawn=99, width=128, depth=2)
     others = [path.stem for path in sorted(TEXTS.glob("*.csv")) if not target.name.startswith(path.stem)]
     for task in others:

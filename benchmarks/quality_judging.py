@@ -34,6 +34,8 @@ class Records:
     names: tuple[str, ...]
     scores: Mapping[str, Floats]
     num_parameters: Floats
+    published: Floats
+    """The accuracies that the candidates' makers tell."""
     feature_seconds: float
     outcomes: Mapping[Trial, Outcome | None]
     truth: Floats
@@ -121,6 +123,7 @@ def _understand(lines: Sequence[dict[str, Any]]) -> Records | None:
         names=names,
         scores={key: np.array([scores[name]["scores"][key] for name in names]) for key in shared},
         num_parameters=np.array([float(scores[name]["num_parameters"]) for name in names]),
+        published=np.array([float(scores[name].get("published", 0.0)) for name in names]),
         feature_seconds=sum(scores[name]["seconds"] for name in names),
         outcomes={_trial(line): _outcome(line) for line in lines if line["kind"] == "trial"},
         truth=by_seed.mean(axis=0),
@@ -162,6 +165,7 @@ def _judge(records: Records, everybody: Sequence[Records]) -> dict[str, dict[str
     features = records.feature_seconds / _full_seconds(records)
     ways |= {scorer: (values, features) for scorer, values in records.scores.items()}
     ways["size"] = (records.num_parameters, 0.0)
+    ways["published accuracy"] = (records.published, 0.0)
     others = [_pool(each) for each in everybody if each is not records]
     if len(others) >= 2:
         ways["fusion of all scorers and size"] = (fuse(learn_fusion(others), _pool(records).parts), features)
@@ -278,11 +282,11 @@ def _judge_prediction(targets: Sequence[Records]) -> dict[str, Any]:
     rows: dict[int, list[tuple[float, bool]]] = {stage: [] for stage in range(len(CYCLES))}
     for held_out in targets:
         laws = _laws_without(targets, held_out)
-        for lesson, scores in _lessons(held_out):
-            foretold = foretell(scores, lesson.features, stage=lesson.stage, laws=laws)
+        for lesson, scores, before in _lessons(held_out):
+            foretold = foretell(scores, lesson.features, before=before, stage=lesson.stage, laws=laws)
             low, high = foretold.interval
             rows[lesson.stage].append((abs(foretold.score - lesson.full), bool(low <= lesson.full <= high)))
-    fitted = fit_laws([lesson for each in targets for lesson, _ in _lessons(each)], num_stages=len(CYCLES))
+    fitted = fit_laws([lesson for each in targets for lesson, *_ in _lessons(each)], num_stages=len(CYCLES))
     return {
         "laws": [dataclasses.asdict(law) for law in fitted],
         "held out": len(targets) > 1,
@@ -301,16 +305,17 @@ def _judge_prediction(targets: Sequence[Records]) -> dict[str, Any]:
 def _laws_without(targets: Sequence[Records], held_out: Records) -> tuple[Law, ...]:
     """Fitted on the other targets; on this one where there is no other."""
     others = [each for each in targets if each is not held_out] or [held_out]
-    return fit_laws([lesson for each in others for lesson, _ in _lessons(each)], num_stages=len(CYCLES))
+    return fit_laws([lesson for each in others for lesson, *_ in _lessons(each)], num_stages=len(CYCLES))
 
 
-def _lessons(records: Records) -> list[tuple[Lesson, Floats]]:
+def _lessons(records: Records) -> list[tuple[Lesson, Floats, Floats | None]]:
     """What each stage of each candidate says of its truth, of the better half: nobody asks of the others."""
     middle = float(np.median(records.truth))
     found = []
     for place, (name, truth) in enumerate(zip(records.names, records.truth.tolist(), strict=True)):
         for stage in range(len(CYCLES)) if truth >= middle else ():
             scores = _all_folds(records.outcomes, name, stage)
+            before = _all_folds(records.outcomes, name, stage - 1) if stage else None
             if scores is not None:
                 lesson = Lesson(
                     target=records.about["target"],
@@ -319,8 +324,9 @@ def _lessons(records: Records) -> list[tuple[Lesson, Floats]]:
                     features=float(records.scores["ridge"][place]),
                     full=truth,
                     num_items=len(scores),
+                    before=None if before is None else float(before.mean()),
                 )
-                found.append((lesson, scores))
+                found.append((lesson, scores, before))
     return found
 
 

@@ -1,7 +1,7 @@
 """Training with all accounting on against a loop written by hand; and training as a share of the loop without any data loading.
 
-    python benchmarks/train.py [--device cpu|cuda] [--models NAME…] [--ranks N] [--items N] [--no-compile] [--ratio-only]
-                               [--seconds N] [--json]
+    python benchmarks/train.py [--device cpu|cuda] [--models NAME…] [--ranks N] [--items N] [--rounds N] [--no-compile]
+                               [--ratio-only] [--seconds N] [--json]
 
 Step time: the same network, batches and optimiser; a block of steps of ours and one of the hand-written loop in turns, fed by
 one loader of prepared images (on a CPU without processes of its own, which would compete for the cores), in one process (with
@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--items", type=int)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--ratio-only", action="store_true")
     parser.add_argument("--seconds", type=float, default=400.0)
@@ -78,6 +79,7 @@ def main() -> None:
                 "photos": str(folder / "photos"),
                 "prepared": str(folder / "prepared"),
                 "device": asked.device,
+                "rounds": asked.rounds or NUM_ROUNDS[asked.device],
                 "ratio_only": asked.ratio_only,
                 "compile": asked.device == "cuda" and not asked.no_compile,
                 "cache": str(folder / "compiled"),
@@ -279,7 +281,7 @@ Contestant = Callable[[Iterator[Any], int, int], float]
 def _compare_steps(bench: Any, job: dict[str, Any]) -> dict[str, Any]:
     """Blocks of both in turns, fed by one loader."""
     device, num_warm = job["device"], bench.course.workers + 1
-    num_rounds = NUM_ROUNDS[device]
+    num_rounds = job["rounds"]
     contestants = dict(zip(("ours", "by hand"), _contestants(bench, job), strict=True))
     most = 2 * num_rounds * (MOST_STEPS + 2) + 2 * (num_warm + 2) + 2 * (MEMORY_STEPS + 2) + 8
     batches = course_batches(bench, most)

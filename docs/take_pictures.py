@@ -1,7 +1,7 @@
 """Take the pictures of a report that the README shows: python docs/take_pictures.py PAGE.html
 
-Needs chromium on the PATH and playwright, as the browser tests do. Pictures go to docs/pictures/: the first screen in light
-and in dark, the same on a phone, and single parts of the page.
+Needs chromium on the PATH and playwright, as the browser tests do. Pictures go to docs/pictures/: the first screen and single
+parts of the page, each in light and in dark, and the first screen of a phone.
 """
 
 import shutil
@@ -9,16 +9,13 @@ import sys
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Locator, Page, sync_playwright
 
 PICTURES = Path(__file__).parent / "pictures"
 RENDERED = "[...document.querySelectorAll('figure[data-chart]')].every(it => it.dataset.drawn || !it.clientWidth)"
-SCREENS = (
-    ("report-light", 1280, 800, "light"),
-    ("report-dark", 1280, 800, "dark"),
-    ("report-phone", 390, 844, "light"),
-)
+SCREENS = (("screen", 1280, 720), ("phone", 390, 844))
 PARTS = ("ranking", "trade-offs", "time", "items")
+MARGIN = 16  # pixels around a part
 
 
 def main(page_file: Path) -> None:
@@ -28,18 +25,19 @@ def main(page_file: Path) -> None:
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for name, width, height, scheme in SCREENS:
-            page = browser.new_page(
-                viewport={"width": width, "height": height},
-                color_scheme=scheme,  # type: ignore[arg-type]
-                device_scale_factor=1.5,
-            )
-            page.goto(page_file.resolve().as_uri())
-            wait(page)
-            page.screenshot(path=PICTURES / f"{name}.png")
-            if name == "report-light":
-                take_parts(page)
-            page.close()
+        for scheme in ("light", "dark"):
+            for name, width, height in SCREENS:
+                page = browser.new_page(
+                    viewport={"width": width, "height": height},
+                    color_scheme=scheme,  # type: ignore[arg-type]
+                    device_scale_factor=1.5,
+                )
+                page.goto(page_file.resolve().as_uri())
+                wait(page)
+                page.screenshot(path=PICTURES / f"report-{name}-{scheme}.png")
+                if name == "screen":
+                    take_parts(page, scheme)
+                page.close()
         browser.close()
     for path in PICTURES.glob("report-*.png"):
         with Image.open(path) as picture:
@@ -52,11 +50,27 @@ def wait(page: Page) -> None:
         page.wait_for_timeout(50)
 
 
-def take_parts(page: Page) -> None:
+def take_parts(page: Page, scheme: str) -> None:
+    """The first figure of a part; of the items also those that are hardest."""
     for part in PARTS:
-        found = page.locator(f"section#{part} figure, section#{part} .pair").first
+        found = page.locator(f"section#{part} figure.chart, section#{part} .pair").first
         if found.count():
-            found.screenshot(path=PICTURES / f"report-{part}.png")
+            take_one(page, found, f"report-{part}-{scheme}")
+    hardest = page.locator("section#items .gallery").first
+    if hardest.count():
+        take_one(page, hardest, f"report-hardest-{scheme}")
+
+
+def take_one(page: Page, found: Locator, name: str) -> None:
+    """With some room around it, as it has on the page."""
+    found.scroll_into_view_if_needed()
+    page.evaluate("document.querySelectorAll('.tools').forEach(it => { it.style.visibility = 'hidden'; })")
+    box = found.evaluate(
+        "it => { const b = it.getBoundingClientRect(); return [b.x + scrollX, b.y + scrollY, b.width, b.height]; }"
+    )
+    x, y, width, height = box
+    clip = {"x": x - MARGIN, "y": y - MARGIN, "width": width + 2 * MARGIN, "height": height + 2 * MARGIN}
+    page.screenshot(path=PICTURES / f"{name}.png", clip=clip, full_page=True)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

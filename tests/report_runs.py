@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy
 
-from modelhound.analysis import rank_models
+from modelhound.analysis.ranking import rank_models
 from modelhound.records import (
     Failure,
     HardItem,

@@ -40,7 +40,7 @@ _MISSING_SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # names and numbers of malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # names and numbers of malloc.h
 
 _library: "torch.library.Library | None" = None  # schemas vanish when their library object is collected
 
@@ -89,6 +89,18 @@ def keep_freed_memory() -> bool:
         return False
     never_map, keep_at_most = mallopt(_M_MMAP_MAX, 0), mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
     return bool(never_map and keep_at_most)
+
+
+def free_at_once() -> bool:
+    """Let this process hand the memory of every large freed tensor back; False where the C library is not glibc.
+
+    Slower than `keep_freed_memory`, which it undoes, but the process then holds what it uses and no more.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None or sys.platform != "linux":
+        return False
+    mapped = mallopt(_M_MMAP_MAX, 1 << 16), mallopt(_M_MMAP_THRESHOLD, 1 << 22), mallopt(_M_TRIM_THRESHOLD, 1 << 24)
+    return all(mapped) and give_back_freed_memory()
 
 
 def give_back_freed_memory() -> bool:

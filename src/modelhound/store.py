@@ -128,7 +128,7 @@ class RunFolder:
             start = file.seek(0, os.SEEK_END)
             try:
                 if file.write(line) != len(line):
-                    raise OSError("only part of the line was written")
+                    raise OSError(errno.ENOSPC, "only part of a line could be written")  # so ends a disk that fills up
             except OSError:
                 file.truncate(start)  # half a line must not swallow the next one
                 raise

@@ -14,6 +14,7 @@ from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
 from modelhound.store import RunFolder, read_run
 from report_runs import ODD_NAMES, append_all, measure, write_search
+from verb_runs import write_verb_runs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -113,6 +114,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "no success": [write_search(folder / "failed", [], failures=("zoo:a",))],
         "large": [write_search(folder / "large", [f"timm:m{place}" for place in range(2000)])],
     }
+    runs |= {verb: [path] for verb, path in write_verb_runs(folder / "verbs").items()}
     runs["compared"] = [runs["usual"][0], write_search(folder / "other", odd[:12], seed=2)]
     addresses = {}
     for name, paths in runs.items():
@@ -129,6 +131,19 @@ def test_every_page_loads_without_a_complaint_or_a_request(name: str, pages: dic
     charts = page.locator("figure[data-chart]").count()
     assert page.locator(".canvas svg.marks, .canvas canvas.marks").count() == charts
     assert (charts > 0) == (name != "no success")
+
+
+@pytest.mark.parametrize("verb", ["breakeven", "latency", "loader", "profile", "train"])
+def test_the_page_of_a_verb_fits_a_phone_and_its_charts_are_drawn_without_a_complaint(
+    verb: str, pages: dict[str, str], look: Eyes
+) -> None:
+    page = look(pages[verb], width=390)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.locator(".figures .value").count() == 4
+    charts = page.locator("figure[data-chart]").count()
+    assert page.locator(".canvas svg.marks").count() == charts > 1
+    if verb == "breakeven":  # panels side by side stand one below the other here
+        assert page.locator("#charts svg.marks").first.bounding_box()["width"] <= 390  # type: ignore[index]
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -13,7 +13,7 @@ from modelhound.store import read_run
 
 SMALL = (
     "breakeven", "digits", "--models", "zoo:resnet-shapes", "--sizes", "40,80", "--epochs", "2", "--run", "run",
-    "--pool", "zoo:resnet-*glyphs", "--counts", "1,2",
+    "--pool", "zoo:resnet-*glyphs", "--counts", "1,9",
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def test_training_and_searching_are_compared_and_a_second_start_measures_nothing
     assert code == 0, err
     assert re.search(r"zoo:resnet-shapes\s+40\s", out)
     assert re.search(r"S1, zoo:resnet-shapes on 80 items, one model after the other: above [\d,]+ \[", out)
-    assert re.search(r"S2, zoo:resnet-shapes on 80 items, all models together: above [\d,]+ \[", out)
+    assert re.search(r"80\s+S2\s.* in money\s+[\d,]+ \[[\d,]+, [\d,]+\]\s+[\d,]+ \[", out)
     assert "4,000 items instead of 80: an epoch takes" in out
     assert "in money" in out
     assert "What this rests on" in out
@@ -43,12 +43,15 @@ def test_training_and_searching_are_compared_and_a_second_start_measures_nothing
     assert [(each.num_models, each.way) for each in run.of(SearchTimed)] == [
         (count, way) for count in (1, 2) for way in ("plain", "engine")
     ]
+    assert "models in the pool: 2, taken in place of 9" in out
     code, out, err = hound(
-        capsys, *SMALL, "--json", "--scenario", "epochs=7", "--charts", "charts", "--analysis", "text"
+        capsys, *SMALL, "--json", "--scenario", "epochs=7-9", "--charts", "charts", "--analysis", "text"
     )
     document = json.loads(out)
     assert code == 0, err
     assert {each["scenario"] for each in document["findings"]["counts"]} == {"S1", "S2", "yours"}
+    yours = [each for each in document["findings"]["counts"] if each["scenario"] == "yours"]
+    assert all(each["over_epochs"][0] <= each["num_models"] <= each["over_epochs"][1] for each in yours)
     assert len(read_run(Path("run")).of(TrainingTimed)) == 6
     row = document["findings"]["rows"][1]
     assert row["ratios"]["full"] == pytest.approx(row["seconds"]["full"] / row["seconds"]["extract"])

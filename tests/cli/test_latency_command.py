@@ -123,6 +123,7 @@ def test_runs_are_compared_and_a_slow_one_fails_the_build(capsys: pytest.Capture
     [
         (("--batch", "0"), "--batch '0'"),
         (("--batch=-4",), "--batch '-4'"),
+        (("--batch", "1.5"), "--batch '1.5'"),
         (("--device", "cuda:99"), "cannot use --device 'cuda:99'"),
         (("--models", "tv:resnet1"), "did you mean"),
         (("--fail-if-slower", "5%"), "expected --compare"),

@@ -273,19 +273,11 @@ def test_a_run_in_which_every_model_fails_exits_with_1(capsys: pytest.CaptureFix
     assert len(json.loads(out)["failures"]) == 3
 
 
-def test_ctrl_c_exits_with_130_without_a_traceback_and_the_next_start_goes_on(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "modelhound",
-        "search",
-        "digits",
-        "--models",
-        f"{OWN},zoo:v*,zoo:c*",
-        "--run",
-        str(tmp_path / "run"),
-    ]
-    command += ["--limit", "200"]
+def test_ctrl_c_exits_with_130_without_a_traceback_and_the_next_start_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["search", "digits", "--models", f"{OWN},zoo:v*,zoo:c*", "--run", str(tmp_path / "run"), "--limit", "200"]
+    command = [sys.executable, "-m", "modelhound", *asked]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     records = tmp_path / "run" / "records.jsonl"
     deadline = time.monotonic() + 120
@@ -299,22 +291,21 @@ def test_ctrl_c_exits_with_130_without_a_traceback_and_the_next_start_goes_on(tm
     assert "interrupted" in err
     assert "Traceback" not in err
     before = records.read_text().count('"kind":"model"')
-    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-    assert again.returncode == 0
-    assert len(json.loads(again.stdout)["ranking"]) == 9
+    code, out, _ = hound(capsys, *asked, "--json")
+    assert code == 0
+    assert len(json.loads(out)["ranking"]) == 9
     assert 1 <= before < 9
     assert records.read_text().count('"kind":"model"') == 9
 
 
-def test_a_second_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+def test_a_second_search_in_the_same_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from modelhound.store import open_run
 
     held = open_run(tmp_path / "run", verb="search", at="", settings={}, identity={})
     with held:
-        command = [sys.executable, "-m", "modelhound", "search", "digits", *SMALL, "--run", str(tmp_path / "run")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "another process is writing it" in done.stderr
+        code, _, err = hound(capsys, "search", "digits", *SMALL, "--run", str(tmp_path / "run"))
+    assert code == 2
+    assert "another process is writing it" in err
 
 
 def test_help_answers_without_torch() -> None:
@@ -380,7 +371,9 @@ def test_doctor_finds_a_cpu_that_dies_on_bf16_and_its_cure(monkeypatch: pytest.M
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(doctor, "_BF16_PROBE", f"{Path(__file__).stem}:die_unless_guarded")
-    (check,) = [each for each in doctor.doctor().checks if each.name == "bf16 on the CPU"]
+    monkeypatch.setattr(doctor, "_LOOKS", (doctor._look_at_bf16,))
+    (check,) = doctor.doctor().checks
+    assert check.name == "bf16 on the CPU"
     assert check.verdict == "broken"
     assert "SIGILL" in check.finding
     assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16" in check.advice

@@ -79,10 +79,28 @@ def test_a_part_of_the_data_set_can_be_tested_on(tmp_path: Path) -> None:
     from layouts import write_food101
 
     data = str(write_food101(tmp_path / "food"))
-    result = modelhound.train(data, "zoo:mobilenet-shapes", epochs=1, test="test", mode="cached")
+    result = modelhound.train(data, "zoo:mobilenet-shapes", epochs=1, test="test", mode="cached", batch=1000)
     assert (result.trained[0].num_items, result.trained[0].num_test_items) == (30, 15)
+    assert "a batch of 1000 is more than there are items" in result.trained[0].notes[0]
     with pytest.raises(modelhound.RequestError, match="which is trained on"):
         modelhound.train(data, "zoo:mobilenet-shapes", epochs=1, test="train", mode="cached")
+
+
+def test_a_label_that_is_only_in_the_test_part_and_a_test_part_without_items_are_refused(
+    tmp_path: Path, hound: Callable[..., tuple[int, str, str]]
+) -> None:
+    from PIL import Image
+
+    for name in ("train/cat", "train/dog", "test/cat", "test/emu", "none/cat", "none/dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(0 if name.startswith("none") else 4):
+            Image.new("RGB", (20, 20), (number, 0, 0)).save(tmp_path / "pets" / name / f"{number}.png")
+    for part, words in (("test", "found 'emu'; train on a part that has it"), ("none", "hold no jpg")):
+        code, out, err = hound("train", str(tmp_path / "pets"), *QUICK, "--test", part)
+        assert code != 0
+        assert out == ""
+        assert words in err
+        assert "Traceback" not in err
 
 
 def test_the_script_for_slurm_is_printed_and_nothing_is_submitted(hound: Callable[..., tuple[int, str, str]]) -> None:

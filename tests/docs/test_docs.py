@@ -15,7 +15,11 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("zoo/*.md"), *ROOT.glob("benchmarks/**/*.md")]
 )
 README = (ROOT / "README.md").read_text()
-COMMANDS = sorted(set(re.findall(r"^(?:\$ )?(hound .+?)(?:  +#.*)?$", README, flags=re.MULTILINE)))
+MISSION = (ROOT / "docs" / "mission.md").read_text()
+COMMANDS = sorted(
+    set(re.findall(r"^(?:\$ )?(hound .+?)(?:  +#.*)?$", README, flags=re.MULTILINE))
+    | set(re.findall(r"`(hound [^`]+)`", MISSION))
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -120,7 +120,7 @@ VERBS: dict[str, Callable[[Path], Any]] = {
     "profile": _profile,
     "breakeven": _breakeven,
 }
-EVERYDAY = ("search", "latency")
+EVERYDAY = ("search",)
 """What `make test` kills; the others have everyday tests of their own, or take seconds a start."""
 
 

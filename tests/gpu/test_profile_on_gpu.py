@@ -16,14 +16,14 @@ def test_last_layers_and_joint_models_give_the_features_of_the_whole(
 ) -> None:
     from modelhound.data import open_dataset
     from modelhound.models import find_models
-    from modelhound.profiling import configurations_of, jobs, prepare_bench, profile_configuration
+    from modelhound.profiling import Configuration, configurations_of, jobs, prepare_bench, profile_configuration
     from modelhound.profiling.staging import open_stage
     from modelhound.settings import ProfileSettings
 
     features: dict[str, list[torch.Tensor]] = {}
     plain = jobs._run_batches
 
-    def keep(configuration: jobs.Configuration, *others: object) -> list[torch.Tensor]:
+    def keep(configuration: Configuration, *others: object) -> list[torch.Tensor]:
         features[configuration.name] = plain(configuration, *others)  # type: ignore[arg-type]
         return features[configuration.name]
 

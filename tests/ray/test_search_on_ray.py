@@ -4,7 +4,8 @@ Starting a cluster takes half a minute, so that this is part of `make test-fault
 """
 
 import os
-import signal
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,16 +34,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Two nodes in processes of this machine, with a home and a folder of their own."""
     from ray.cluster_utils import Cluster
 
-    folder = tmp_path_factory.mktemp("ray")
-    before = {name: os.environ.get(name) for name in ("HOME", "RAY_TMPDIR", "OMP_NUM_THREADS")}
-    os.environ |= {"HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    short = tempfile.mkdtemp(prefix="hound", dir="/tmp")  # sockets lie in it, whose paths must not be long
+    before = {name: os.environ.get(name) for name in ("HOME", "OMP_NUM_THREADS")}
+    os.environ |= {"HOME": str(tmp_path_factory.mktemp("home")), "OMP_NUM_THREADS": "1"}
     options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=options)
+    made = Cluster(initialize_head=True, head_node_args={**options, "temp_dir": short})
     made.add_node(num_cpus=1, object_store_memory=100_000_000)
     ray.init(address=made.address, log_to_driver=False)
     yield made
     ray.shutdown()
     made.shutdown()
+    shutil.rmtree(short, ignore_errors=True)
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)
@@ -123,9 +125,16 @@ def _meanwhile(act: Callable[[psutil.Process], None], after: float) -> threading
 def test_a_worker_killed_at_any_moment_is_replaced_and_nothing_is_lost(
     attempt: int, cluster: Any, expected: dict[str, Any], tmp_path: Path
 ) -> None:
-    killed = _meanwhile(lambda process: os.kill(process.pid, signal.SIGKILL), after=0.5 + 1.5 * attempt)
+    killed: list[int] = []
+
+    def kill(process: psutil.Process) -> None:
+        process.kill()
+        killed.append(process.pid)
+
+    thread = _meanwhile(kill, after=0.5 + 1.5 * attempt)
     result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
-    killed.join(1)
+    thread.join(1)
+    assert killed
     assert _comparable(result) == expected
     note_fault("kill -9 of a Ray worker", "search --on ray", tried=1, survived=1)
 
@@ -147,6 +156,7 @@ def test_a_worker_that_stops_is_overtaken(
         frozen.join(1)
         for process in stopped:
             process.kill()
+    assert stopped
     assert _comparable(result) == expected
     note_fault("SIGSTOP of a Ray worker", "search --on ray", tried=1, survived=1)
 
@@ -154,14 +164,17 @@ def test_a_worker_that_stops_is_overtaken(
 def test_a_node_that_dies_is_done_without(cluster: Any, expected: dict[str, Any], tmp_path: Path) -> None:
     """The last test: the cluster has one node less afterwards."""
     node = next(each for each in cluster.worker_nodes)
+    done = threading.Event()
+    in_time: list[bool] = []
 
-    def remove() -> None:
-        time.sleep(8)
+    def remove(process: psutil.Process) -> None:
         cluster.remove_node(node, allow_graceful=False)
+        in_time.append(not done.is_set())
 
-    thread = threading.Thread(target=remove, daemon=True)
-    thread.start()
+    thread = _meanwhile(remove, after=3.0)
     result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
+    done.set()
     thread.join(60)
+    assert in_time == [True]
     assert _comparable(result) == expected
     note_fault("kill of a Ray node", "search --on ray", tried=1, survived=1)

@@ -3,7 +3,8 @@
 import pytest
 
 from modelhound.analysis.bottlenecks import GROUPS, PHASES, find_bottlenecks, repeat_ratio, seconds_at
-from modelhound.records import ConfigurationProfiled, PhaseSamples, ScoringTimed
+from modelhound.records import ConfigurationProfiled, Machine, PhaseSamples, ScoringTimed
+from modelhound.report.analysis_text import profile_analysis
 
 
 def make_profile(
@@ -181,3 +182,32 @@ def test_nothing_profiled_gives_nothing_and_no_error() -> None:
 
 def test_every_phase_belongs_to_one_group() -> None:
     assert len(PHASES) == len(set(PHASES)) == 7
+
+
+def test_the_analysis_shows_a_cpu_and_a_gpu_side_by_side() -> None:
+    records = [make_profile(), make_profile(device="cuda:0", forward=0.001, read=0.5)]
+    text = profile_analysis(records, find_bottlenecks(records), ())
+    row = next(line for line in text.splitlines() if line.startswith("| timm:resnet18 |"))
+    # 40 items in 2.4 s, of which weights take 1.1; and in 0.91 s, of which they take 0.6
+    assert row == "| timm:resnet18 | 16.7/s, weights 46% | 44/s, weights 66% |"
+    assert "photos on cuda:0: what takes most of the time is **weights** of timm:resnet18." in text
+    alone = profile_analysis(records[:1], find_bottlenecks(records[:1]), ())
+    assert "Items per second end to end" not in alone
+
+
+def test_the_analysis_names_the_hardware_and_not_the_machine() -> None:
+    machine = Machine(
+        hostname="somebodys-own",
+        system="Linux",
+        cpu="Some CPU",
+        num_cores=2,
+        memory_bytes=8 * 2**30,
+        gpus=("Some GPU",),
+        driver=None,
+        python="3.12.1",
+        versions={"torch": "2.13.0", "timm": "none"},
+        commit=None,
+    )
+    text = profile_analysis([make_profile()], find_bottlenecks([make_profile()]), (), machine=machine)
+    assert "The machine: Some CPU, 2 cores, 8 GiB of memory, Some GPU; torch 2.13.0, Python 3.12.1." in text
+    assert "somebodys-own" not in text

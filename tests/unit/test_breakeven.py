@@ -227,6 +227,8 @@ def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None
         ({"modes": "head"}, "cannot leave full out"),
         ({"scenario": "sets=3"}, "expected epochs=N"),
         ({"scenario": "epochs=3,share=2"}, "share of 2"),
+        ({"scenario": "epochs=3,sets=2-4"}, "a range of sets in --scenario: expected one number"),
+        ({"epochs": 3, "measured_epochs": 5}, "--measured-epochs 5 of 3 epochs"),
         ({"assume": "planets=3"}, "a name of items, epochs, models, device, model"),
         ({"assume": "items=20-10"}, "NAME=LOW-HIGH"),
         ({"watts": -1}, "--watts -1: expected a number above 0"),

@@ -110,7 +110,9 @@ def test_noise_ends_without_a_winner_whatever_the_seed() -> None:
 
         def by_luck(trial: Trial, world: World = world) -> Outcome:
             tested = np.flatnonzero(world.folds == trial.fold)
-            luck = np.random.default_rng([world.seed, world.names.index(trial.model), trial.stage, trial.fold, trial.notch + 9])
+            luck = np.random.default_rng(
+                [world.seed, world.names.index(trial.model), trial.stage, trial.fold, trial.notch + 9]
+            )
             right = (luck.random(len(tested)) < 1 / 6).astype(np.float64)
             return Outcome(item_scores=right, loss=1.8, seconds=trial_epochs(trial.stage))
 
@@ -145,7 +147,7 @@ def test_a_race_asks_for_the_same_after_a_kill() -> None:
     world = make_world(1)
     whole = world.race(world.names[:6], budget=90.0)
     ran = finish(whole, world.outcome)
-    for killed_after in (3, 14, len(ran) - 1):
+    for killed_after in (3, 14, len(ran) - 1, len(ran)):
         again = world.race(world.names[:6], budget=90.0)
         for trial in ran[:killed_after]:
             again.tell(trial, world.outcome(trial))

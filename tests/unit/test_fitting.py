@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from modelhound.analysis.fitting import fit_terms, straight_line
+from modelhound.analysis.fitting import fit_terms, join_terms, straight_line
 from modelhound.analysis.samples import log_median_error, median_interval, median_of
 from modelhound.analysis.wording import list_text, number_text, seconds_text, share_text, size_text
 
@@ -107,3 +107,20 @@ def test_two_samples_say_nothing_of_their_error() -> None:
 )
 def test_numbers_read_well(text: str, expected: str) -> None:
     assert text == expected
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 4.0])
+def test_shares_are_how_the_sum_moves_with_each_part(sharpness: float) -> None:
+    logs = np.log([[3.0, 1.0, 2.5], [0.1, 4.0, 1.0]])
+    total, shares = join_terms(np.exp(logs), sharpness)
+    assert shares.sum(axis=-1) == pytest.approx(1.0)
+    for at in range(3):
+        moved = logs.copy()
+        moved[:, at] += 1e-6
+        assert (join_terms(np.exp(moved), sharpness)[0] - total) / 1e-6 == pytest.approx(shares[:, at], abs=1e-5)
+
+
+def test_the_sharper_the_more_the_larger_of_the_two_rules() -> None:
+    parts = np.array([[3.0, 1.0, 1.0]])
+    assert np.exp(join_terms(parts)[0]) == pytest.approx(5.0)
+    assert np.exp(join_terms(parts, 4.0)[0]) == pytest.approx((3.0**4 + 2.0**4) ** 0.25)

@@ -112,6 +112,17 @@ def test_a_floor_with_a_waiting_device_is_called_launch_bound() -> None:
     )
 
 
+def test_below_a_floor_of_launches_the_device_s_own_part_is_told() -> None:
+    told = answer(lambda size: max(4e-3, 1e-4 * size), device=lambda size: 1e-4 * size)
+    assert told.device_law is not None
+    assert told.device_law.chosen is not None
+    assert told.device_law.chosen.form == "proportional"
+    assert "What the device is busy for grows all the while, with exponent 1.00" in told.sentence
+    alone = answer(lambda size: max(4e-3, 1e-4 * size))
+    assert alone.device_law is None
+    assert "busy for" not in alone.sentence
+
+
 def test_a_floor_with_a_busy_device_is_not_called_launch_bound() -> None:
     told = answer(launch_bound, device=lambda x: 0.97 * launch_bound(x))
     assert "not launch-bound, the device is busy 0.97 of the time" in told.sentence

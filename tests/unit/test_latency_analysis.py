@@ -1,10 +1,17 @@
 """From points to laws, hypotheses, regimes and predictions, on times that were made up with a known answer."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from latencies import CEILINGS, record
-from modelhound.analysis.latency import conclude_sweeps, find_laws, judge_prediction, summarise_points
+from modelhound.analysis.latency import (
+    conclude_sweeps,
+    find_laws,
+    find_unrest,
+    judge_prediction,
+    summarise_points,
+)
 from modelhound.analysis.prediction import Anchor, fit_predictor, leave_one_model_out, predict_seconds
 from modelhound.analysis.roofline import Ceilings, least_seconds
 from modelhound.analysis.samples import percentile_of
@@ -180,3 +187,23 @@ def test_models_of_different_kinds_are_predicted_by_what_their_operators_would_t
         )
     assert fit_predictor(anchors).kind in ("roofline", "overlap")
     assert leave_one_model_out(anchors).median_error < 0.05
+
+
+def test_a_network_is_judged_by_the_ceilings_of_its_own_operators() -> None:
+    """A GPU multiplies five times as fast in convolutions, where it may round, as in products."""
+    ceilings = msgspec.structs.replace(CEILINGS, kind_flops_per_second={"convolution": 1e13, "product": 2e12})
+    products = msgspec.structs.replace(record(1e-2, flops=1.8e10, noise=0.0), flops_by_kind={"product": 1.8e10})
+    (row,) = summarise_points([products], [ceilings])
+    assert row.regime.compute_share == pytest.approx(0.9)
+    assert row.regime.bound == "compute"
+
+
+@pytest.mark.parametrize(("slow", "told"), [(1.0, 0), (2.0, 1)])
+def test_a_host_that_takes_twice_as_long_for_the_same_work_is_named(slow: float, told: int) -> None:
+    records = [
+        record(seconds, batch=batch, host_seconds=seconds, kernel_seconds=1e-4, noise=0.0)
+        for batch, seconds in ((1, 1e-3), (2, 1e-3 * slow), (4, 1e-3), (8, 1e-3 * slow), (16, 1e-3 * slow))
+    ]
+    notes = find_unrest(records, summarise_points(records, [CEILINGS]))
+    assert len(notes) == told
+    assert all("1 ms at some points and 2 ms at others" in note for note in notes)

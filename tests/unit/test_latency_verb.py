@@ -65,9 +65,9 @@ def broken():
 """
 
 
-def fill_run(path: Path, *records: LatencyMeasured | LatencyFailed) -> Path:
+def fill_run(path: Path, *records: LatencyMeasured | LatencyFailed, tf32: str | None = None) -> Path:
     with open_run(path, verb="latency", at="2026", settings=to_plain(LatencySettings()), identity={}) as run:
-        run.append(CEILINGS)
+        run.append(msgspec.structs.replace(CEILINGS, tf32=tf32))
         for each in records:
             run.append(each)
     return path
@@ -96,6 +96,8 @@ def test_what_misbehaves_is_a_row_and_the_rest_is_measured(tmp_path: Path) -> No
     assert messages["py:odd.py:raises", 2] == "ValueError: one at a time"
     assert "SIGABRT" in messages["py:odd.py:dies", 2]
     assert "llocate" in messages["py:odd.py:grows", 2]
+    assert {each.num_parameters for each in result.failed} == {3 * 4 * 9 + 4}
+    assert {row["num_parameters"] for row in result.to_json()["points"]} == {3 * 4 * 9 + 4}
     assert {(each.model, each.point.batch) for each in result.measured} >= {("py:odd.py:plain", b) for b in (1, 2)}
     assert [each.model for each in result.broken] == ["py:odd.py:broken"]
     assert len(result.measured) == 5
@@ -139,9 +141,10 @@ def test_settings_that_mean_nothing_are_refused(options: dict[str, object], mess
     assert message in str(caught.value)
 
 
-def test_a_precision_that_only_gpus_have_is_refused_on_a_cpu() -> None:
-    with pytest.raises(RequestError, match="tf32 on a CPU"):
-        run_latency(LatencySettings(models=("tv:resnet18",), precision=("tf32",), device=("cpu",)))
+@pytest.mark.parametrize("precision", ["tf32", "fp32-strict"])
+def test_a_precision_that_only_gpus_have_is_refused_on_a_cpu(precision: str) -> None:
+    with pytest.raises(RequestError, match=f"{precision} on a CPU"):
+        run_latency(LatencySettings(models=("tv:resnet18",), precision=(precision,), device=("cpu",)))
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("5 %", 0.05), ("0.1", 0.1), ("0", 0.0)])
@@ -173,6 +176,14 @@ def test_the_same_sweep_on_two_devices_is_compared_by_shape(tmp_path: Path) -> N
     there = fill_run(tmp_path / "there", record(2e-2, device="cpu"))
     (point,) = compare_latency((here, there)).runs[0].points
     assert point.ratio == pytest.approx(20, rel=0.05)
+
+
+def test_runs_that_round_otherwise_are_told_apart(tmp_path: Path) -> None:
+    strict = fill_run(tmp_path / "strict", record(2e-3), tf32="none")
+    loose = fill_run(tmp_path / "loose", record(1e-3), tf32="convolutions")
+    (note,) = compare_latency((strict, loose)).notes
+    assert note == "in fp32 strict rounds nothing to TF32, loose convolutions"
+    assert compare_latency((strict, strict)).notes == ()
 
 
 def test_a_point_that_fails_now_is_told(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_preparing_pays_back_after_as_many_runs_as_its_cost_takes_to_save() -> N
     advice = weigh_preparing(answer("raw", 6.0), answer("preprocessed", 2.0), cost)
     assert advice is not None
     assert "pays back after 3 runs" in advice.text
-    assert "1.00 GB, beside 0.10 GB" in advice.evidence
+    assert "1 GB, beside 100 MB" in advice.evidence
     useless = weigh_preparing(answer("raw", 2.0), answer("preprocessed", 2.0), cost)
     assert useless is not None
     assert "does not pay" in useless.text

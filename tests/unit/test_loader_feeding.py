@@ -18,8 +18,18 @@ from modelhound.data import Dataset, OwnTransform, Preprocessing, load_batches, 
 from modelhound.errors import DataError, RequestError
 from modelhound.feeding import Feed, Study, measure_run, study
 from modelhound.feeding.concluding import choose_pairs, conclude
+from modelhound.feeding.ledger import Ledger
 from modelhound.feeding.pages import count_bytes, files_of, forget_pages, touch_pages
-from modelhound.feeding.runs import describe_failure, make_batch, measure_load, measure_steps, shorten, warm_up, why_not
+from modelhound.feeding.runs import (
+    describe_failure,
+    make_batch,
+    measure_load,
+    measure_steps,
+    shorten,
+    suitable_layout,
+    warm_up,
+    why_not,
+)
 from modelhound.meter import disk_bytes_read
 from modelhound.models import Network
 from modelhound.records import FeedMeasured, LoadMeasured, PairFailed, Record, StepMeasured, silent
@@ -126,6 +136,15 @@ def test_warming_up_shows_the_network_a_batch_of_the_size_asked_for(photos: Data
     assert seen == [(100, 3, 16, 16)]
 
 
+def test_depthwise_networks_keep_the_ordinary_order_on_a_gpu() -> None:
+    depthwise, other = (
+        dataclasses.replace(network(), module=torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, groups=groups)))
+        for groups in (4, 2)
+    )
+    assert suitable_layout(depthwise, "cuda:0") == torch.contiguous_format
+    assert suitable_layout(other, "cuda:0") == suitable_layout(depthwise, "cpu") == torch.channels_last
+
+
 def test_the_traceback_of_the_worker_is_in_the_failure(photos: Dataset) -> None:
     form = OwnTransform(transform=raise_in_worker, input_size=(16, 16))
     with pytest.raises(DataError) as caught:
@@ -212,6 +231,17 @@ def make_study(data: Dataset, networks: dict[str, Network], told: list[Record], 
         "watch": silent,
     }
     return Study(**{**asked, **more})
+
+
+def test_what_was_measured_twice_tells_how_restless_the_machine_is(photos: Dataset) -> None:
+    def unrest(*seconds: float) -> float:
+        known = [
+            StepMeasured(model="m", batch=8, copy_seconds=(0.0,), forward_seconds=(each,), num_busy_cores=1.0)
+            for each in seconds
+        ]
+        return Ledger(make_study(photos, {"m": network()}, [], known=known)).unrest()
+
+    assert unrest(1.0, 1.5) > 20 * unrest(1.0, 1.01)
 
 
 def test_the_grid_runs_every_pair_with_every_model_as_often_as_asked(photos: Dataset) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from modelhound.analysis.pairs import PairTimes, count_top, pooled_noise, rate_pairs, resample_times
+from modelhound.analysis.pairs import PairTimes, count_top, find_unrest, rate_pairs, resample_times, scatter
 
 PAIRS = ((32, 1), (32, 2), (64, 1), (64, 2))
 RESEARCH = json.loads((Path(__file__).parents[2] / "benchmarks" / "batch_workers.json").read_text())
@@ -94,8 +94,13 @@ def test_an_interval_shrinks_with_repeats_and_holds_the_estimate() -> None:
     assert width(8) < 0.6 * width(1)
 
 
-def test_noise_is_pooled_over_all_repeated_runs() -> None:
+def test_unrest_is_pooled_over_all_that_was_repeated_and_short_runs_scatter_more() -> None:
     generator = np.random.default_rng(1)
-    runs = {(0, column): np.exp(generator.normal(column, 0.1, 3)).tolist() for column in range(200)}
-    assert pooled_noise(runs) == pytest.approx(0.1, rel=0.1)
-    assert pooled_noise({(0, 0): [1.0]}) == pytest.approx(0.02)
+    runs = [
+        np.exp(generator.normal(np.log(seconds), 0.1 / np.sqrt(seconds), 3)).tolist()
+        for seconds in (0.25, 1.0, 4.0) * 70
+    ]
+    unrest = find_unrest(runs)
+    assert scatter(unrest, np.array([0.25, 1.0, 4.0])) == pytest.approx([0.2, 0.1, 0.05], rel=0.15)
+    assert scatter(find_unrest([[1.0]]), np.array([0.5])) == pytest.approx(0.02)  # as usual
+    assert find_unrest([[1.0]], usual=0.04) == pytest.approx(0.04)

@@ -155,3 +155,44 @@ def test_a_model_without_flops_is_not_predicted() -> None:
         predict_seconds(predictor, flops=0.0, activation_bytes=1.0)
     with pytest.raises(RequestError, match="between 0 and 1"):
         predict_seconds(predictor, flops=1.0, activation_bytes=1.0, confidence=90)
+
+
+def eager(count: int, *, reordered: bool) -> list[Anchor]:
+    """A GPU that works while its host hands over what comes next: 40 us an operator, or the device's own time."""
+    generator = np.random.default_rng(11)
+    anchors = []
+    for number in range(count):
+        compute, memory, reorder = (float(10 ** generator.uniform(-3.5, -1.5)) for _ in range(3))
+        kernels = int(generator.integers(50, 900))
+        work = 1.2 * compute + 1.5 * (memory + reorder * reordered)
+        seconds = max(4e-5 * kernels, work) * math.exp(generator.normal(0, 0.03))
+        anchors.append(
+            Anchor(
+                model=f"m{number}",
+                flops=float(10 ** generator.uniform(8, 11)),  # says nothing here
+                activation_bytes=float(10 ** generator.uniform(6, 9)),
+                seconds=seconds,
+                num_kernels=kernels,
+                compute_seconds=compute,
+                memory_seconds=memory,
+                reorder_seconds=reorder,
+            )
+        )
+    return anchors
+
+
+@pytest.mark.parametrize(("reordered", "kind"), [(False, "overlap"), (True, "reordered overlap")])
+def test_where_host_and_device_work_at_once_the_longer_of_the_two_is_predicted(reordered: bool, kind: str) -> None:
+    anchors = eager(24, reordered=reordered)
+    predictor = fit_predictor(anchors)
+    assert predictor.kind == kind
+    assert math.exp(predictor.log_coefficients[0]) == pytest.approx(4e-5, rel=0.15)
+    assert leave_one_model_out(anchors).median_error < 0.12
+
+
+def test_a_predictor_that_learnt_of_reordering_asks_for_it() -> None:
+    predictor = fit_predictor(eager(24, reordered=True))
+    with pytest.raises(RequestError, match="without reorder_seconds"):
+        predict_seconds(
+            predictor, flops=1e9, activation_bytes=1e7, num_kernels=9, compute_seconds=1e-3, memory_seconds=1e-3
+        )

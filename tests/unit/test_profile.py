@@ -2,6 +2,7 @@
 
 import shutil
 from collections import namedtuple
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from modelhound.errors import ModelError, RequestError
 from modelhound.models import find_models
 from modelhound.profiling import jobs
 from modelhound.profiling.benches import Bench, prepare_bench
-from modelhound.profiling.jobs import Configuration, Stage, configurations_of, profile_configuration
+from modelhound.profiling.configurations import Configuration, configurations_of
+from modelhound.profiling.jobs import Stage, profile_configuration
 from modelhound.profiling.staging import open_stage
 from modelhound.profiling.weight_files import forget, perturbed, read_all, read_some, write_tensors
 from modelhound.records import ConfigurationProfiled
@@ -113,6 +115,30 @@ def test_every_phase_is_sampled_once_per_batch_and_the_sum_is_never_more_than_th
             ("ridge", 3, 12),
         ]
     assert len(records["full"].usual_build_seconds) == 1
+
+
+def test_stored_outputs_are_dropped_from_the_page_cache_before_every_job_that_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings(parts="full,1", joint="none", batches=2)
+    bench = make_bench(IMAGES[0], tmp_path, settings)
+    (full, part), _ = configurations_of(bench, settings)
+    dropped: list[str] = []
+
+    def note(paths: Iterable[Path]) -> bool:
+        dropped.extend(path.name for path in paths)
+        return True
+
+    with open_stage(
+        bench, open_dataset("digits", limit=24), settings, [full, part], stamp="", device="cpu", folder=tmp_path
+    ) as stage:
+        monkeypatch.setattr(jobs, "forget", note)
+        scorings = profile_configuration(full, stage).scorings
+        assert not any(name.startswith("before-") for name in dropped)
+        record = profile_configuration(part, stage, scorings=scorings)
+        profile_configuration(part, stage, scorings=scorings)
+    assert len([name for name in dropped if name.startswith("before-")]) == 4  # two batches, twice
+    assert record.scorings is scorings  # features of all configurations are alike: they are scored once
 
 
 def test_heads_of_another_model_with_the_same_trunk_can_be_joined(
@@ -227,6 +253,7 @@ def test_last_layers_by_share_and_by_number(text: str, count: int) -> None:
         ({"heads": "2,3"}, "expected one number from 2 to 64"),
         ({"heads": "zoo:resnet-shapes"}, "cannot join"),
         ({"classes": "1"}, "--classes '1': expected whole numbers of at least 2"),
+        ({"classes": "1000000"}, "--classes '1000000': expected whole numbers of at least 2 and at most 100000"),
         ({"classes": ()}, "empty --classes"),
         ({"items": "few"}, "--items 'few'"),
         ({"batch": "huge"}, "expected a number, auto or largest"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from modelhound.analysis import rank_agreement, rank_models
+from modelhound.analysis.ranking import rank_agreement, rank_models
 from modelhound.records import ModelDropped, ModelMeasured, pack_items, unpack_items
 
 

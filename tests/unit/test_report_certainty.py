@@ -3,9 +3,9 @@
 import numpy
 import pytest
 
-from modelhound.analysis import rank_models
 from modelhound.analysis.certainty import judge_winner, pareto_front, scorer_agreement
 from modelhound.analysis.item_map import hardest_items, map_items
+from modelhound.analysis.ranking import rank_models
 from modelhound.records import ModelMeasured, pack_items
 
 

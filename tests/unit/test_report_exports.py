@@ -12,6 +12,7 @@ from modelhound.report.exporting import export_records
 from modelhound.report.tracking import log_to_mlflow
 from modelhound.store import read_run
 from report_runs import ODD_NAMES, write_search
+from verb_runs import write_verb_runs
 
 
 def test_every_kind_of_record_becomes_a_file_in_both_formats_with_the_same_rows(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_mlflow_gets_parameters_metrics_and_artefacts(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'tracking.db'}"
     client = MlflowClient(tracking_uri=address)
     client.create_experiment("modelhound", artifact_location=(tmp_path / "artefacts").as_uri())
-    identity = log_to_mlflow(run, address, [run.path / "answer.json"])
+    identity = log_to_mlflow(run, address, {"": [run.path / "answer.json"], "more": [run.path / "asked.json"]})
     logged = client.get_run(identity)
     assert logged.data.params["data"] == "fashion"
     assert logged.data.params["limit"] == "120"
@@ -59,7 +60,17 @@ def test_mlflow_gets_parameters_metrics_and_artefacts(tmp_path: Path) -> None:
     written = json.loads((run.path / "answer.json").read_text())["answer"]["models"][0]["score"]
     assert logged.data.metrics["models/zoo_best/score"] == written
     assert logged.info.status == "FINISHED"
-    assert (tmp_path / "artefacts" / identity / "artifacts" / "answer.json").exists()
+    kept = tmp_path / "artefacts" / identity / "artifacts"
+    assert (kept / "answer.json").exists()
+    assert (kept / "more" / "asked.json").exists()
+    assert logged.data.metrics["model/zoo_best/forward.seconds"] == pytest.approx(
+        0.6 * logged.data.metrics["model/zoo_best/wall_seconds"]
+    )
+    trained = client.get_run(
+        log_to_mlflow(read_run(write_verb_runs(tmp_path / "verbs")["train"]), address)
+    ).data.metrics
+    assert trained["trained/timm_x 2/score"] == pytest.approx(0.9)
+    assert trained["rank/timm_x 2 1/backward.seconds"] == pytest.approx(2.0)
 
 
 @pytest.mark.filterwarnings("ignore")

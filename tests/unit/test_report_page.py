@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from modelhound.errors import RequestError
-from modelhound.records import Ranking
+from modelhound.records import ModelMeasured, PhaseSamples, Ranking
 from modelhound.report.charts import spec
 from modelhound.report.markdown import render_markdown
 from modelhound.report.page import render_page
@@ -18,8 +18,8 @@ from modelhound.report.pages import build_page
 from modelhound.report.parts import Cell, Column, Page, Section, Table, Tree, plain_text
 from modelhound.report.search_charts import size_chart, speed_chart
 from modelhound.report.search_view import view_search
-from modelhound.store import read_run
-from report_runs import ODD_NAMES, drop, write_search
+from modelhound.store import RunFolder, read_run
+from report_runs import ODD_NAMES, append_all, drop, write_search
 
 
 def page_of(*paths: Path) -> Page:
@@ -261,3 +261,23 @@ def test_a_page_is_made_without_loading_torch(tmp_path: Path) -> None:
         f"code = run(['report', {str(path)!r}]); sys.exit(code or ('torch' in sys.modules) * 7)"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
+
+
+def test_features_that_were_remembered_say_nothing_of_speed(tmp_path: Path) -> None:
+    path = write_search(tmp_path / "run", ["zoo:a", "zoo:b", "zoo:c"])
+    file = path / "records.jsonl"
+    run = read_run(path)
+    remembered = [
+        msgspec.structs.replace(each, phases=(PhaseSamples(phase="score", seconds=(0.1,)),))
+        for each in run.of(ModelMeasured)
+        if each.model != "zoo:b"
+    ]
+    append_all(RunFolder(path), remembered)
+    assert file.read_bytes().count(b'"kind":"model"') == 5
+    page = page_of(path)
+    assert next(each.value for each in page.figures if each.question == "How fast") == "not run"
+    (table,) = [block for block in page.sections[0].blocks if isinstance(block, Table)]
+    place = [column.name for column in table.columns].index("items/s")
+    assert [row[place].text == "–" for row in table.rows] == [True, False, True]
+    assert "search_speed" not in [chart.name for chart in page.charts]  # one that was run is nothing to compare
+    assert "search_size" in [chart.name for chart in page.charts]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from modelhound.analysis.roofline import Ceilings, find_regime, waiting_share
+from modelhound.analysis.roofline import Ceilings, find_regime, least_seconds, reorder_seconds, waiting_share
 from modelhound.errors import RequestError
 
 CEILINGS = Ceilings(flops_per_second=1e12, bytes_per_second=1e11)
@@ -66,3 +66,12 @@ def test_numbers_that_cannot_be_are_refused() -> None:
         find_regime(1.0, flops=-1.0)
     with pytest.raises(RequestError, match="from bytes_per_second 0"):
         find_regime(1.0, ceilings=Ceilings(flops_per_second=1.0, bytes_per_second=0.0))
+
+
+def test_kinds_of_operators_have_ceilings_of_their_own() -> None:
+    ceilings = Ceilings(flops_per_second=100.0, bytes_per_second=10.0, kinds={"product": 20.0})
+    assert ceilings.mix({"product": 50.0, "convolution": 50.0}) == pytest.approx(100 / (50 / 20 + 50 / 100))
+    assert ceilings.mix({}) == 100.0
+    operators = [("product", 200.0, 1.0, 0.0, 1), ("convolution", 200.0, 1.0, 4.0, 2), ("other", 0.0, 5.0, 0.0, 1)]
+    assert least_seconds(operators, ceilings) == pytest.approx((200 / 20 + 2 * 200 / 100, 0.5))
+    assert reorder_seconds(operators, ceilings, batch=3) == pytest.approx(2 * 2 * (3 * 1.0 + 4.0) / 10)

@@ -40,7 +40,7 @@ def test_the_default_scorers_and_those_that_give_accuracies_are_among_them() -> 
 
 
 def test_the_public_names_are_these() -> None:
-    assert scores.__all__ == ["FeatureSet", "Groundwork", "Score", "Scores", "score"]
+    assert scores.__all__ == ["FeatureSet", "Groundwork", "Score", "Scores", "score", "scoring_bytes"]
 
 
 def test_scores_come_back_in_the_order_asked_for() -> None:
@@ -193,8 +193,8 @@ def test_the_algebra_holds_a_singular_value_decomposition_of_the_centred_feature
 def test_the_size_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch, num_items: int, num_features: int) -> None:
     given = _random(num_items, num_features, 3)
     whole = score(given, SCORERS, seed=0).values
-    monkeypatch.setattr(scores.algebra, "_BLOCK_BYTES", 8 * 60 * 3)
-    monkeypatch.setattr(knn, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(scores.algebra, "BLOCK_BYTES", 8 * 60 * 3)
+    monkeypatch.setattr(knn, "BLOCK_ROWS", 7)
     monkeypatch.setattr(gbc, "_BLOCK_VALUES", 1)
     pieces = score(given, SCORERS, seed=0).values
     for name in whole:

@@ -79,3 +79,17 @@ def test_of_a_table_only_the_rows_that_are_looked_up_are_read() -> None:
     places = torch.zeros(1, 3, dtype=torch.long, device="meta")
     count = count_call(lambda: table(places), table.parameters())
     assert count.moved_bytes == 3 * 8 * FLOAT + 3 * 8
+
+
+@pytest.mark.parametrize(("groups", "kind"), [(1, "convolution"), (4, "grouped"), (16, "depthwise")])
+def test_convolutions_over_all_some_and_single_channels_are_told_apart(groups: int, kind: str) -> None:
+    layer = nn.Conv2d(16, 16, 3, groups=groups, bias=False, device="meta")
+    images = torch.empty(1, 16, 8, 8, device="meta")
+    (operator,) = count_call(lambda: layer(images), layer.parameters()).operators
+    assert operator[:2] == (kind, 2.0 * 6 * 6 * 16 * (16 // groups) * 9)
+
+
+def test_attention_is_a_kind_of_its_own() -> None:
+    query, key, value = (torch.empty(1, 2, 8, 4, device="meta") for _ in range(3))
+    count = count_call(lambda: nn.functional.scaled_dot_product_attention(query, key, value))
+    assert [operator[0] for operator in count.operators if operator[1]] == ["attention"]

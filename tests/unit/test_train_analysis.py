@@ -8,8 +8,9 @@ import pytest
 from modelhound.analysis.bounds import judge_blocks, workers_needed
 from modelhound.analysis.findings import check_findings
 from modelhound.analysis.scaling import measure_scaling
+from modelhound.analysis.telemetry import summarise_telemetry
 from modelhound.errors import RequestError
-from modelhound.records import Block, BlocksMeasured, ModelTrained, PhaseSamples, RankTrained
+from modelhound.records import Block, BlocksMeasured, ModelTrained, PhaseSamples, RankTrained, TelemetrySample
 
 
 def blocks(times: dict[str, float], *, num_workers: int = 4, noise: float = 0.01, **more: Any) -> BlocksMeasured:
@@ -189,6 +190,30 @@ def test_the_law_finds_a_shared_disk_and_where_ranks_stop_paying() -> None:
 def test_a_run_with_missing_ranks_is_not_counted() -> None:
     with pytest.raises(RequestError, match="some are missing"):
         measure_scaling([run(2)], [rank(2, 0, forward=0.1)])
+
+
+def test_telemetry_is_summed_up_by_means_peaks_and_totals() -> None:
+    assert summarise_telemetry([]) is None
+    usual = {"machine_memory_bytes": 9, "disk_written_bytes": 0, "network_received_bytes": 0}
+    samples = [
+        TelemetrySample(
+            at_seconds=number,
+            cpu_shares=(1.0, 0.5),
+            process_cpu_share=1.0 + number,
+            memory_bytes=100 - number,
+            disk_read_bytes=7,
+            network_sent_bytes=3,
+            gpu_power_watts=watts,
+            gpu_throttled=reasons,
+            **usual,
+        )
+        for number, watts, reasons in ((0, 300.0, ("power",)), (1, None, ()))
+    ]
+    found = summarise_telemetry(samples)
+    assert found is not None
+    assert (found.busy_cores, found.machine_busy_cores, found.num_cores) == (1.5, 1.5, 2)
+    assert (found.peak_memory_bytes, found.disk_read_bytes, found.network_sent_bytes) == (100, 14, 6)
+    assert (found.gpu_power_watts, found.gpu_share, found.gpu_throttled) == (300.0, None, {"power": 0.5})
 
 
 def test_the_findings_of_the_research_hold_where_they_hold() -> None:

@@ -157,7 +157,7 @@ def test_a_loss_that_is_no_number_stops_and_names_the_last_good_checkpoint(datas
             with torch.no_grad():
                 network.module.get_parameter("convolution.bias").fill_(math.nan)
 
-    with pytest.raises(ModelError, match=r"nan at step 1\d; the last good checkpoint is .*epoch-0000[12]"):
+    with pytest.raises(ModelError, match=r"nan at step 1\d; the last good checkpoint is epoch-0000[12];"):
         fine_tune(network, dataset, quick(), checkpoints=tmp_path / "kept", watch=spoil)
     assert len(list((tmp_path / "kept").iterdir())) == 1
 

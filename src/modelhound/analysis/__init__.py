@@ -1,5 +1,4 @@
-"""Pure mathematics on records. Nothing below this room imports torch, opens a file or reads a clock."""
+"""Pure mathematics on records, and `wording` for numbers. Nothing here imports torch, opens a file or reads a clock.
 
-from modelhound.analysis.ranking import rank_agreement, rank_models
-
-__all__ = ["rank_agreement", "rank_models"]
+Modules are imported one by one, since a terminal wants the wording without numpy and scipy.
+"""

@@ -10,7 +10,7 @@ times: measured samples with replacement, single published figures with an assum
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,7 @@ __all__ = [
     "draw_means",
     "extrapolate",
     "interval_of",
+    "make_scenario",
     "published_counts",
 ]
 
@@ -79,6 +80,15 @@ S1 = Scenario(name="S1", epochs=10)
 
 S2 = Scenario(name="S2", epochs=22, sets=5, share=0.5, epochs_between=(20, 30))
 """A careful one: 5 sets pruned to 2.5 full runs. Of the 20 to 30 epochs, 22 are what the published 500 s are made of."""
+
+
+def make_scenario(given: Mapping[str, tuple[float, float]]) -> Scenario | None:
+    """The user's own, from both ends of epochs, sets and share; a range of epochs is counted in its middle."""
+    if not given:
+        return None
+    (low, high), sets, share = given["epochs"], given.get("sets", (1, 1)), given.get("share", (1, 1))
+    between = (low, high) if low != high else None
+    return Scenario(name="yours", epochs=(low + high) / 2, sets=sets[0], share=share[0], epochs_between=between)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

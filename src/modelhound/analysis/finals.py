@@ -10,9 +10,9 @@ Nothing here trains. The same outcomes always lead to the same next trials, so t
     rung 3…  all folds, trained on for longer         until somebody is certain to win, or the budget is spent
 
 A trial goes on where the stage before it left off and ends with a rate of zero, so that its score is that of a finished short
-training. After each rung it is foretold what full fine-tuning would reach (see `foretelling`). The tested items are resampled for
-all finalists at once, and each strays from what is foretold as far as networks do: that gives each one's chance to be the best, and
-those with next to none are dropped.
+training. After each rung it is foretold what full fine-tuning would reach (see `foretelling`). The tested items are resampled
+for all finalists at once, and each strays from what is foretold as far as networks do: that gives each one's chance to be the
+best, and those with next to none are dropped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,6 +95,8 @@ class Standing:
     num_folds: int
     item_scores: Floats
     """Of the items tested, of one or of all folds."""
+    before: Floats | None
+    """The same after the stage before, where there is one."""
     expected: float
     """The score that is foretold of full fine-tuning."""
     chance: float
@@ -298,15 +300,17 @@ class FinalsRace:
             if chances[place] < self._risk and place != best:
                 self._states[model] = "dropped"
         survivors = self._alive()
-        tells = beats_guessing(scores[best], self._tested(self._guess), num_tries=3 * len(self._states))
-        is_last = self._rung - 2 >= len(CYCLES)
-        if not tells and self._rung >= 3 and (is_last or not self._features_tell):
+        if self._rung < 3:
+            return  # one fold alone is too few items to end on
+        if self.is_noise():
             self.ended = "noise"
-        elif tells and self._rung >= 3 and (self._chances[alive[best]] >= self._certainty or len(survivors) == 1):
+        elif self._chances[alive[best]] >= self._certainty or len(survivors) == 1:
             self.ended = "certain"
 
     def is_noise(self) -> bool:
-        """Whether nobody that is still in the race tells more than guessing would."""
+        """Whether neither features nor anybody that is still in the race tell more than guessing would."""
+        if self._features_tell:
+            return False
         rows = [row for row in self.standings() if row.state == "in" and row.num_folds]
         return not any(
             beats_guessing(row.item_scores, self._tested(self._guess, row.num_folds), num_tries=3 * len(self._states))
@@ -318,7 +322,11 @@ class FinalsRace:
         stage = rows[0].stage
         features = np.array([[self._feature_scores[row.model]] for row in rows])
         resampled = resample_means(scores, seed=self._seed)
-        left = expected_left(resampled, features, stage=stage, num_items=scores.shape[1], laws=self._laws)
+        earlier = [row.before for row in rows if row.before is not None]
+        before = resample_means(np.stack(earlier), seed=self._seed) if len(earlier) == len(rows) else None
+        left = expected_left(
+            resampled, features, before=before, stage=stage, num_items=scores.shape[1], laws=self._laws
+        )
         left += self._laws[stage].within * np.random.default_rng([self._seed, stage]).standard_normal(left.shape)
         is_best = left <= left.min(axis=0)
         return np.asarray((is_best / is_best.sum(axis=0)).mean(axis=1))
@@ -332,14 +340,17 @@ class FinalsRace:
         return 1 if self._rung <= 2 else NUM_FOLDS
 
     def _standing(self, model: str) -> Standing:
-        """The furthest stage that all folds have reached, or the first fold's."""
+        """The furthest stage that all folds have reached by this rung, or the first fold's; after a kill more may be known."""
         notch = self.chosen_notch(model)
         stage, found = 0, self._outcomes_at(model, notch, 0)[:1]
-        for reached in range(len(CYCLES)):
+        for reached in range(self._rung - 2):
             outcomes = self._outcomes_at(model, notch, reached)
             if len(outcomes) == NUM_FOLDS:
                 stage, found = reached, outcomes
         scores = np.concatenate([each.item_scores for each in found]) if found else np.empty(0)
+        before = None
+        if stage > 0:
+            before = np.concatenate([each.item_scores for each in self._outcomes_at(model, notch, stage - 1)])
         return Standing(
             model=model,
             state=self._states[model],
@@ -347,13 +358,20 @@ class FinalsRace:
             stage=stage,
             num_folds=len(found),
             item_scores=scores,
-            expected=self._expected(model, scores, stage) if found else float("-inf"),
+            before=before,
+            expected=self._expected(model, scores, before, stage) if found else float("-inf"),
             chance=self._chances[model] if self._states[model] != "failed" else 0.0,
         )
 
-    def _expected(self, model: str, scores: Floats, stage: int) -> float:
-        features = np.array(self._feature_scores[model])
-        left = expected_left(scores.mean(), features, stage=stage, num_items=len(scores), laws=self._laws)
+    def _expected(self, model: str, scores: Floats, before: Floats | None, stage: int) -> float:
+        left = expected_left(
+            np.array(scores.mean()),
+            np.array(self._feature_scores[model]),
+            before=None if before is None else np.array(before.mean()),
+            stage=stage,
+            num_items=len(scores),
+            laws=self._laws,
+        )
         return float(1 - np.exp(left))
 
     def _outcomes_at(self, model: str, notch: int, stage: int) -> list[Outcome]:

@@ -64,6 +64,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What the flat part is bound by, where there is one and host or device times are known."""
     cause: str = ""
     """Why a part of the time does not grow, where there is such a part."""
+    device_law: Law | None = None
+    """The law of what the device is busy for, without its waiting; None where that is not known at every point."""
     sentence: str
 
 
@@ -119,6 +121,7 @@ def answer_hypothesis(
         law=law,
         floor=floor,
         cause=_cause(law, floor, points),
+        device_law=_device_law(law, points, confidence, seed),
         sentence="",
     )
     return msgspec.structs.replace(answer, sentence=_sentence(answer))
@@ -184,6 +187,18 @@ def _floor_regime(law: Law, points: Sequence[SweepPoint]) -> Regime | None:
     return regimes[with_device[len(with_device) // 2][1] if with_device else len(regimes) // 2]
 
 
+def _device_law(law: Law, points: Sequence[SweepPoint], confidence: float, seed: int) -> Law | None:
+    """How the work itself grows, whatever the host does meanwhile."""
+    busy = [
+        SweepPoint(size=point.size, seconds=(point.device_seconds,))
+        for point in points
+        if point.device_seconds is not None and point.device_seconds > 0
+    ]
+    if law.chosen is None or len(busy) < len(points):
+        return None
+    return fit_law(busy, axis=law.axis, confidence=confidence, seed=seed)
+
+
 def _sentence(answer: Answer) -> str:
     name, law, expected = answer.hypothesis.name, answer.law, answer.hypothesis.exponent
     if law.exponent is None or law.smallest is None or law.largest is None:
@@ -204,8 +219,19 @@ def _sentence(answer: Answer) -> str:
             f"{share_text(law.exponent.at_start)} at the smallest and {share_text(law.exponent.at_end)} at the largest"
         )
         seen = f"{seen} on average but {ends},"
-    reason = _reason(answer)
+    reason = f"{_reason(answer)}{_device_part(answer)}"
     return f"{name} does not hold for {answer.model}: latency is not {relation} {where}, {seen} against {allowed}. {reason}"
+
+
+def _device_part(answer: Answer) -> str:
+    """Where the device waits: how its own part grows."""
+    whole, busy = answer.law.exponent, answer.device_law.exponent if answer.device_law else None
+    if whole is None or busy is None or answer.floor is None or answer.floor.bound != "launch":
+        return ""
+    if busy.overall_interval[0] <= whole.overall_interval[1]:
+        return ""
+    grown = f"exponent {share_text(busy.overall)} {interval_text(busy.overall_interval)}"
+    return f" What the device is busy for grows all the while, with {grown}."
 
 
 def _reason(answer: Answer) -> str:

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from modelhound.analysis.hypotheses import Answer, Conclusion, answer_hypothesis, conclude, hypothesis_of
 from modelhound.analysis.laws import LEAST_SIZES, SweepPoint
 from modelhound.analysis.prediction import LEAST_ANCHORS, Anchor, PredictionError, leave_one_model_out
 from modelhound.analysis.roofline import Ceilings, Regime, find_regime
 from modelhound.analysis.samples import median_interval, median_of, percentile_of
-from modelhound.analysis.wording import Axis
+from modelhound.analysis.wording import Axis, seconds_text
 from modelhound.records import CeilingsMeasured, LatencyMeasured, LatencyPoint
 
 __all__ = [
@@ -28,11 +29,14 @@ __all__ = [
     "anchors_of",
     "conclude_sweeps",
     "find_laws",
+    "find_unrest",
     "judge_prediction",
     "summarise_points",
 ]
 
 _PERCENTILES = (0.9, 0.95, 0.99)
+_REST = 1.25  # a host whose own time for the same work differs by more than this from point to point is restless
+_LEAST_ALIKE = 4
 
 AxisName = Literal["batch", "image", "sequence"]
 _AXES: tuple[tuple[AxisName, Axis], ...] = (("batch", "batch"), ("image", "pixels"), ("sequence", "tokens"))
@@ -119,6 +123,30 @@ def find_laws(
     return tuple(found)
 
 
+def find_unrest(records: Sequence[LatencyMeasured], rows: Sequence[PointSummary]) -> tuple[str, ...]:
+    """Whether the host was restless, a sentence for each device: points that wait for it and hand over the same show that."""
+    alike: dict[tuple[str, str, str, int], list[float]] = {}
+    for record, row in zip(records, rows, strict=True):
+        if row.regime.bound == "launch" and row.host_seconds is not None:
+            key = (record.point.device, record.model, record.point.precision, record.num_kernels)
+            alike.setdefault(key, []).append(row.host_seconds)
+    spreads: dict[str, list[tuple[float, str, float, float]]] = {}
+    for (device, model, precision, _), seconds in alike.items():
+        if len(seconds) >= _LEAST_ALIKE:
+            low, high = (float(value) for value in np.quantile(seconds, (0.1, 0.9)))
+            spreads.setdefault(device, []).append((high / low, f"{model} in {precision}", low, high))
+    sentences = []
+    for device, found in spreads.items():
+        ratio, name, low, high = sorted(found)[len(found) // 2]
+        if ratio > _REST:
+            sentences.append(
+                f"the host of {device} was restless: to hand over the same operators of {name} took it "
+                f"{seconds_text(low)} at some points and {seconds_text(high)} at others, and times bound by launches are no "
+                "surer than that; a host with nothing else to do, or a single core for it (taskset), would help"
+            )
+    return tuple(sentences)
+
+
 def conclude_sweeps(laws: Sequence[SweepLaw]) -> tuple[HeldConclusion, ...]:
     """One conclusion for each hypothesis, device, precision and whatever was held."""
     groups: dict[tuple[str, str, str, str], list[Answer]] = {}
@@ -154,6 +182,7 @@ def anchors_of(records: Iterable[LatencyMeasured]) -> dict[tuple[str, str], tupl
                 num_kernels=record.num_kernels,
                 compute_seconds=record.compute_seconds,
                 memory_seconds=record.memory_seconds,
+                reorder_seconds=record.reorder_seconds,
             )
             found.setdefault((record.point.device, record.point.precision), []).append(anchor)
     return {key: tuple(anchors) for key, anchors in found.items()}

@@ -13,13 +13,14 @@ import numpy as np
 
 from modelhound.analysis.loader_model import Composed, LoadLaw, StepLaw
 from modelhound.analysis.pairs import TOLERANCE, Pair, PairTimes
-from modelhound.analysis.wording import list_text
+from modelhound.analysis.wording import bytes_text, list_text
 from modelhound.records import Advice, BestPair, ItemsPrepared, KindAnswer, LengthPoint, PairRegret
 
 __all__ = ["ModelParts", "Surroundings", "advise", "find_best_pairs", "state_verdict", "weigh_preparing"]
 
 _MUCH = 0.5  # of a run
 _NOTABLY_COLD = 1.2
+_NOTABLY_FASTER = 1.05
 _FEW_BATCHES = 3
 
 
@@ -124,9 +125,10 @@ def state_verdict(regret: Sequence[PairRegret], best: Sequence[BestPair], around
     bounds = sorted({each.bound for each in best}, key=lambda bound: -sum(each.bound == bound for each in best))
     main = [each for each in best if each.bound == bounds[0]]
     gain = float(np.median([each.speedup_if_free for each in main]))
-    sentences.append(
-        f"{bounds[0].capitalize()}-bound ({len(main)} of {len(best)}): with loading for free {gain:.1f}x faster."
+    free = (
+        f"with loading for free {gain:.1f}x faster" if gain >= _NOTABLY_FASTER else "faster loading would bring nothing"
     )
+    sentences.append(f"{bounds[0].capitalize()}-bound ({len(main)} of {len(best)}): {free}.")
     if _is_too_short(regret, best, around):
         sentences.append(
             "The run is too short to tell pairs apart: what they differ in is little more than noise or start-up; "
@@ -149,10 +151,10 @@ def weigh_preparing(raw: KindAnswer, prepared: KindAnswer, cost: ItemsPrepared) 
     saved = [(seconds["raw"][model] - seconds["preprocessed"][model]) * raw.num_items for model in shared]
     spent = cost.seconds / cost.num_items * raw.num_items
     size = cost.prepared_bytes / cost.num_items * raw.num_items
-    original = f", beside {cost.raw_bytes / cost.num_items * raw.num_items / 1e9:.2f} GB" if cost.raw_bytes else ""
+    original = f", beside {bytes_text(cost.raw_bytes / cost.num_items * raw.num_items)}" if cost.raw_bytes else ""
     mean = float(np.mean(saved))
     evidence = (
-        f"Preparing takes {spent:.1f} s and {size / 1e9:.2f} GB{original} for {raw.num_items} items; a run of one model takes "
+        f"Preparing takes {spent:.1f} s and {bytes_text(size)}{original} for {raw.num_items} items; a run of one model takes "
         f"{np.mean([seconds['raw'][each] for each in shared]) * raw.num_items:.2f} s raw and "
         f"{np.mean([seconds['preprocessed'][each] for each in shared]) * raw.num_items:.2f} s preprocessed, on average."
     )
@@ -189,9 +191,13 @@ def _advise_on_bounds(
     for bound in dict.fromkeys(each.bound for each in best):
         of_bound = [each for each in best if each.bound == bound]
         gains = [each.speedup_if_free for each in of_bound]
+        names, least, most = (
+            list_text([each.model for each in of_bound], most=3),
+            f"{min(gains):.1f}x",
+            f"{max(gains):.1f}x",
+        )
         texts.append(
-            f"{bound} bounds {list_text([each.model for each in of_bound], most=3)}"
-            f" (loading for free: {min(gains):.1f}x to {max(gains):.1f}x faster)"
+            f"{bound} bounds {names} (loading for free: {least if least == most else f'{least} to {most}'} faster)"
         )
     load = parts[0].load
     rate = max(1, pair[1]) / load.item_seconds(*pair)
@@ -212,8 +218,8 @@ def _advise_on_cores(
     enough = f"there are {around.num_cores}" if around.num_cores > 1 else "there is 1"
     return [
         Advice(
-            text=f"To keep {around.device} busy, {most.model} needs {most.num_cores_needed:.1f} cores that load"
-            + (f" and {least.model} {least.num_cores_needed:.1f}" if least is not most else "")
+            text=f"To keep {around.device} busy, {most.model} needs {_cores_text(most)} cores that load"
+            + (f" and {least.model} {_cores_text(least)}" if least is not most else "")
             + f"; {enough}.",
             evidence=f"One core loads an item in {item * 1e3:.2f} ms.",
         )
@@ -242,6 +248,8 @@ def _advise_on_length(pair: Pair, lengths: Sequence[LengthPoint], around: Surrou
     steps = [f"up to {changes[0].num_items} items {lengths[0].batch} x {lengths[0].workers}"]
     steps += [f"from {each.num_items} items {each.batch} x {each.workers}" for each in changes]
     worst = max(lengths, key=lambda each: each.recommended_regret)
+    if worst.recommended_regret <= TOLERANCE:
+        return []
     return [
         Advice(
             text=f"The best pair depends on the length of the run: {list_text(steps)}.",
@@ -257,6 +265,10 @@ def _is_too_short(regret: Sequence[PairRegret], best: Sequence[BestPair], around
     alike = sum(each.as_good for each in usable) > _MUCH * len(usable)
     starting = sum(each.bound == "start-up" for each in best) > _MUCH * len(best)
     return len(usable) > 1 and (num_batches < _FEW_BATCHES or (alike and starting))
+
+
+def _cores_text(best: BestPair) -> str:
+    return f"{best.num_cores_needed:.1f}" if best.num_cores_needed >= 0.1 else "less than 0.1"
 
 
 def _workers_text(workers: int) -> str:

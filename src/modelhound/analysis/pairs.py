@@ -9,7 +9,7 @@ The regret of a pair for a model is how much longer it takes than the pair that 
 that fails with one model is no pair for all. A model that fails with every pair is not asked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +17,28 @@ from numpy.typing import NDArray
 
 from modelhound.records import PairRegret, TopCount
 
-__all__ = ["NUM_TOP", "TOLERANCE", "Pair", "PairTimes", "count_top", "pooled_noise", "rate_pairs", "resample_times"]
+__all__ = [
+    "NUM_TOP",
+    "TOLERANCE",
+    "Pair",
+    "PairTimes",
+    "count_top",
+    "find_unrest",
+    "rate_pairs",
+    "resample_times",
+    "scatter",
+]
 
 NUM_TOP = 3
 TOLERANCE = 0.02
 """Within so much of the best, a pair is good enough."""
 
 _NUM_VERSIONS = 1000
-_USUAL_NOISE, _USUAL_WEIGHT = 0.02, 2.0  # what is assumed of noise before any run was repeated, worth so many repeats
+_USUAL_UNREST, _USUAL_WEIGHT = (
+    0.02**2 / 2,
+    2.0,
+)  # 2 % in half a second, before anything was repeated; worth so many repeats
+_LARGEST_SCATTER = 0.5
 _TAIL = 0.025
 
 Floats = NDArray[np.float64]
@@ -118,33 +132,46 @@ def _failed(times: PairTimes, place: int) -> PairRegret:
     )
 
 
-def pooled_noise(runs: Mapping[tuple[int, int], Sequence[float]]) -> float:
-    """Relative standard deviation of one run, from runs that were repeated, whatever they were of."""
-    total, weight = _USUAL_WEIGHT * _USUAL_NOISE**2, _USUAL_WEIGHT
-    for seconds in runs.values():
+def find_unrest(repeats: Iterable[Sequence[float]], *, usual: float | None = None) -> float:
+    """How restless the machine is: the variance of a time as a share of it, times its seconds.
+
+    What disturbs a run comes by chance while it lasts, so that short runs scatter more, as 1 / sqrt(seconds). Found from
+    seconds of the same, whatever that was, several times over; `usual` is what was found before.
+    """
+    total, weight = _USUAL_WEIGHT * (_USUAL_UNREST if usual is None else usual), _USUAL_WEIGHT
+    for seconds in repeats:
         if len(seconds) > 1:
             logs = np.log(np.asarray(seconds))
-            total += float(((logs - logs.mean()) ** 2).sum())
+            total += float(((logs - logs.mean()) ** 2).sum() * np.exp(logs.mean()))
             weight += len(logs) - 1
-    return float(np.sqrt(total / weight))
+    return total / weight
+
+
+def scatter(unrest: float, seconds: Floats) -> Floats:
+    """Relative standard deviation of a run that takes so many seconds."""
+    return np.minimum(np.sqrt(unrest / seconds), _LARGEST_SCATTER)
 
 
 def resample_times(
-    models: Sequence[str], pairs: Sequence[Pair], runs: Mapping[tuple[int, int], Sequence[float]], *, seed: int
+    models: Sequence[str],
+    pairs: Sequence[Pair],
+    runs: Mapping[tuple[int, int], Sequence[float]],
+    *,
+    seed: int,
+    usual: float | None = None,
 ) -> PairTimes:
     """A table of measured runs, `(model, pair) -> seconds of each run` by their places, and its versions.
 
-    Few runs are repeated often enough to be resampled one by one. So what one run scatters by is pooled over all of the
-    table, as a share, and a version is the table with every mean moved by chance, the less the more runs it has (a
-    parametric bootstrap).
+    Few runs are repeated often enough to be resampled one by one. So what runs scatter by is pooled over all of the table, and
+    a version is the table with every mean moved by chance, the less the more runs it has (a parametric bootstrap). `usual` is
+    what was known of the machine's unrest before.
     """
-    generator = np.random.default_rng(seed)
     shape = (len(models), len(pairs))
-    logs = np.full(shape, np.nan)
-    deviations = generator.normal(0.0, pooled_noise(runs), (_NUM_VERSIONS, *shape))
+    logs, counts = np.full(shape, np.nan), np.ones(shape)
     for cell, seconds in runs.items():
-        logs[cell] = np.log(np.asarray(seconds)).mean()
-        deviations[:, *cell] /= np.sqrt(len(seconds))
+        logs[cell], counts[cell] = np.log(np.asarray(seconds)).mean(), len(seconds)
+    deviation = scatter(find_unrest(runs.values(), usual=usual), np.exp(logs)) / np.sqrt(counts)
+    deviations = deviation * np.random.default_rng(seed).standard_normal((_NUM_VERSIONS, *shape))
     return PairTimes(
         models=tuple(models),
         pairs=tuple(pairs),

@@ -9,6 +9,7 @@ Nothing here counts a FLOP or knows what a model is.
     roofline  seconds = kernels x launch + a x compute + b x memory              what operators would take at either ceiling
     overlap   seconds = kernels x launch or a x compute + b x memory             whichever is larger: a GPU works while the
                                                                                  host hands over what comes next
+    reordered, reordered overlap    the two before, with what it takes to bring tensors of convolutions into another order
     power     seconds = unit x FLOPs^f x bytes^b                                 f and b are held near a half
 
 None has a negative part, and all are fitted in relative error. The one is taken whose predictions for each anchor from all
@@ -37,18 +38,20 @@ __all__ = [
     "predict_seconds",
 ]
 
-Kind = Literal["sum", "kernels", "roofline", "overlap", "power"]
+Kind = Literal["sum", "kernels", "roofline", "overlap", "reordered", "reordered overlap", "power"]
 
 LEAST_ANCHORS = 5
 PRIOR_SCATTER = 0.2
 PRIOR_ANCHORS = 2
 EXPONENT_SCATTER = 0.25  # of the exponents of the power form, around a half
 
-Costs = tuple[float, float, int | None, float | None, float | None]
+Costs = tuple[float, float, int | None, float | None, float | None, float | None]
 
-_AT_CEILINGS = ("roofline", "overlap")
+_REORDERED: tuple[Kind, ...] = ("reordered", "reordered overlap")
+_AT_CEILINGS: tuple[Kind, ...] = ("roofline", "overlap", *_REORDERED)
 _NO_TIME = 1e-12  # a model without an operator of a kind
-_SHARPNESS = {"overlap": 4.0}  # between the two a call is now held up by the one, now by the other: 2^(1/4) is 1.2
+# Between the two a call is now held up by the one, now by the other: 2^(1/4) is 1.2.
+_SHARPNESS = {"overlap": 4.0, "reordered overlap": 4.0}
 _LOOSE = 3.0  # an undetermined coefficient may be wrong by e^3
 
 
@@ -66,10 +69,15 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     """Of its operators that are bound by computing, at the ceiling."""
     memory_seconds: float | None = None
     """Of those that are bound by memory."""
+    reorder_seconds: float | None = None
+    """To bring tensors of convolutions into the order that quick kernels want, and back."""
 
     @property
     def costs(self) -> "Costs":
-        return self.flops, self.activation_bytes, self.num_kernels, self.compute_seconds, self.memory_seconds
+        return (
+            *(self.flops, self.activation_bytes, self.num_kernels),
+            *(self.compute_seconds, self.memory_seconds, self.reorder_seconds),
+        )
 
 
 class Predictor(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +128,7 @@ def predict_seconds(
     num_kernels: int | None = None,
     compute_seconds: float | None = None,
     memory_seconds: float | None = None,
+    reorder_seconds: float | None = None,
     confidence: float = 0.9,
 ) -> PredictedTime:
     """The time of one model, and between what it lies."""
@@ -127,6 +136,8 @@ def predict_seconds(
         raise RequestError(
             "cannot predict without compute_seconds and memory_seconds: expected them, for the anchors had them"
         )
+    if predictor.kind in _REORDERED and reorder_seconds is None:
+        raise RequestError("cannot predict without reorder_seconds: expected it, for the anchors had it")
     if predictor.kind in ("kernels", *_AT_CEILINGS) and num_kernels is None:
         raise RequestError("cannot predict without num_kernels: expected it, for the anchors had it, count the kernels")
     if not 0 < confidence < 1:
@@ -134,7 +145,8 @@ def predict_seconds(
             f"cannot predict with confidence {confidence!r}: expected a number between 0 and 1, take 0.9"
         )
     _check_costs("a model", flops, activation_bytes, num_kernels)
-    terms = _terms(predictor.kind, [(flops, activation_bytes, num_kernels, compute_seconds, memory_seconds)])
+    costs = (flops, activation_bytes, num_kernels, compute_seconds, memory_seconds, reorder_seconds)
+    terms = _terms(predictor.kind, [costs])
     log_seconds, row = _evaluate(predictor.kind, terms, np.array(predictor.log_coefficients))
     spread = float(row[0] @ np.array(predictor.covariance) @ row[0])
     reach = float(stats.t.ppf((1 + confidence) / 2, predictor.freedom)) * predictor.scatter * math.sqrt(1 + spread)
@@ -160,6 +172,7 @@ def leave_one_model_out(anchors: Sequence[Anchor], *, confidence: float = 0.9) -
                 num_kernels=anchor.num_kernels,
                 compute_seconds=anchor.compute_seconds,
                 memory_seconds=anchor.memory_seconds,
+                reorder_seconds=anchor.reorder_seconds,
                 confidence=confidence,
             )
             logs[model].append(math.log(guess.seconds / anchor.seconds))
@@ -211,6 +224,8 @@ def _fit(anchors: Sequence[Anchor]) -> Predictor:
         kinds = ("sum", "kernels", "power")
         if all(anchor.compute_seconds is not None and anchor.memory_seconds is not None for anchor in anchors):
             kinds = ("sum", "kernels", "roofline", "overlap", "power")
+            if all(anchor.reorder_seconds is not None for anchor in anchors):
+                kinds = (*kinds, *_REORDERED)
     log_seconds = np.log([anchor.seconds for anchor in anchors])
     models = list(dict.fromkeys(anchor.model for anchor in anchors))
     others = np.array([[float(anchor.model != model) for anchor in anchors] for model in models])
@@ -238,6 +253,8 @@ def _terms(kind: Kind, costs: "Sequence[Costs]") -> Floats:
     flops, moved, kernels = (np.array([cost[at] or 1.0 for cost in costs], dtype=np.float64) for at in range(3))
     if kind in _AT_CEILINGS:
         computing, moving = (np.array([cost[at] or _NO_TIME for cost in costs], dtype=np.float64) for at in (3, 4))
+        if kind in _REORDERED:
+            moving = moving + np.array([cost[5] or 0.0 for cost in costs], dtype=np.float64)
         return np.stack([kernels, computing, moving], axis=1)
     ones = np.ones(len(costs))
     if kind == "power":

@@ -19,12 +19,13 @@ import msgspec
 from modelhound.analysis.wording import share_text
 from modelhound.errors import RequestError
 
-__all__ = ["Bound", "Ceilings", "Regime", "find_regime", "least_seconds", "waiting_share"]
+__all__ = ["Bound", "Ceilings", "Regime", "find_regime", "least_seconds", "reorder_seconds", "waiting_share"]
 
 Bound = Literal["launch", "memory", "compute", "unknown"]
 
 LAUNCH_WAIT = 0.2  # a device that waits this share of the time is held up by the host
 LAUNCH_HOST = 0.9  # so is one whose host is busy handing over this share of the time
+_REORDERED = ("convolution", "grouped")
 LEAST_SHARE = 0.1  # of a ceiling, below which it explains nothing
 
 
@@ -98,6 +99,22 @@ def least_seconds(
             (computing + number * compute, moving) if compute >= memory else (computing, moving + number * memory)
         )
     return computing, moving
+
+
+def reorder_seconds(
+    operators: Sequence[tuple[str, float, float, float, int]], ceilings: Ceilings, *, batch: int = 1, width: float = 1.0
+) -> float:
+    """What it takes to bring inputs and results of convolutions into another order in memory, and back.
+
+    Libraries do that where their quick kernels want channels last or in blocks: what a convolution reads and writes is then
+    read and written twice more.
+    """
+    moved = sum(
+        number * (batch * item_bytes + weight_bytes)
+        for kind, _, item_bytes, weight_bytes, number in operators
+        if kind in _REORDERED
+    )
+    return 2 * moved * width / ceilings.bytes_per_second
 
 
 def waiting_share(seconds: float, device_seconds: float | None) -> float | None:

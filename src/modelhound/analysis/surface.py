@@ -8,7 +8,7 @@ Logarithms of times are taken as a Gaussian process around the expectation. Neig
 wrong in similar ways, and nearly additively: log time is almost a function of the batch plus one of the workers. A model
 differs from all others by a factor, and a little by itself. How wrong the expectation is as a whole is learnt from the runs.
 
-The next run is the one whose outcome improves the choice of a pair most, per second that it takes.
+The next run is the one that makes the choice of a pair most certain, per second that it takes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, special
 
-from modelhound.analysis.pairs import Pair, PairTimes, pooled_noise
+from modelhound.analysis.pairs import Pair, PairTimes, find_unrest, scatter
 
 __all__ = ["COMPOSED", "UNKNOWN", "Belief", "Doubt", "believe", "choose_next", "first_pairs"]
 
 _NUM_VERSIONS = 400
 _NO_WORKERS = 1 / 8  # far below one: nothing overlaps and nothing is forked, so it is wrong in ways of its own
 _JITTER = 1e-8
-_SURPRISES = np.linspace(-2.5, 2.5, 11)  # outcomes to consider, in standard deviations
-_CHANCES = np.exp(-(_SURPRISES**2) / 2) / np.exp(-(_SURPRISES**2) / 2).sum()
+_OVERHEAD_SECONDS = 0.02  # of any run, however short
 _LEAST_RUNS_TO_RESCALE, _LARGEST_RESCALING = 4, 9.0
 
 Floats = NDArray[np.float64]
@@ -97,7 +96,8 @@ class Belief:
     """[models, pairs]; NaN where a run fails."""
     covariance: Floats
     """[cells, cells], row by row; only of cells that do not fail."""
-    noise: float
+    noise: Floats
+    """[cells]: relative standard deviation of one run."""
     is_measured: NDArray[np.bool_]
 
     def times(self, *, seed: int) -> PairTimes:
@@ -125,10 +125,17 @@ def believe(
     *,
     doubt: Doubt = COMPOSED,
     noise: float | None = None,
+    unrest: float | None = None,
 ) -> Belief:
-    """What follows from the expectation (seconds, [models, pairs], NaN where a run fails) and from the runs made so far."""
-    noise = pooled_noise(runs) if noise is None else noise
+    """What follows from the expectation (seconds, [models, pairs], NaN where a run fails) and from the runs made so far.
+
+    One run scatters by `noise`, where that is known; else by what repeated runs and the machine's `unrest` before them say.
+    """
     works = ~np.isnan(expected)
+    if noise is None:
+        noises = scatter(find_unrest(runs.values(), usual=unrest), expected[works])
+    else:
+        noises = np.full(int(works.sum()), noise)
     cells = [(int(row), int(column)) for row, column in np.argwhere(works)]
     prior = _covariance(cells, pairs, doubt)
     places = {cell: place for place, cell in enumerate(cells)}
@@ -139,9 +146,9 @@ def believe(
         at = np.array([places[cell] for cell in seen])
         surprise = np.array([np.log(np.asarray(runs[cell])).mean() - mean[cell] for cell in seen])
         surprise, shift = surprise - surprise.mean(), surprise.mean()  # all too slow alike says nothing of pairs
-        scatter = noise**2 / np.array([len(runs[cell]) for cell in seen])
-        prior *= _rescaling(prior[np.ix_(at, at)], scatter, surprise)
-        factor = linalg.cho_factor(prior[np.ix_(at, at)] + np.diag(scatter))
+        chance = noises[at] ** 2 / np.array([len(runs[cell]) for cell in seen])
+        prior *= _rescaling(prior[np.ix_(at, at)], chance, surprise)
+        factor = linalg.cho_factor(prior[np.ix_(at, at)] + np.diag(chance))
         gain = linalg.cho_solve(factor, prior[at]).T
         mean[works] += shift + gain @ surprise
         prior = prior - gain @ prior[at]
@@ -151,7 +158,7 @@ def believe(
         pairs=tuple(pairs),
         mean=mean,
         covariance=(prior + prior.T) / 2,
-        noise=noise,
+        noise=noises,
         is_measured=is_measured,
     )
 
@@ -159,8 +166,9 @@ def believe(
 def choose_next(belief: Belief) -> tuple[int, int]:
     """The places of the model and the pair to run next.
 
-    For every run: by how much would the best pair's mean log time drop on average if its outcome were known (the knowledge
-    gradient), and how many seconds does that cost?
+    Every pair that may be better than the one that looks best is a loss to be expected from stopping now. The next run is the
+    one that takes most off the sum of these losses for its seconds, by making the differences between pairs more certain (the
+    expected opportunity cost of Chick and Inoue, Operations Research 2001, with the correlations of a Gaussian process).
     """
     works = ~np.isnan(belief.mean)
     cells = [(int(row), int(column)) for row, column in np.argwhere(works)]
@@ -168,11 +176,22 @@ def choose_next(belief: Belief) -> tuple[int, int]:
     columns = np.array([column for _, column in cells])
     averaging = (usable[:, None] == columns) / len(belief.models)
     means = averaging @ belief.mean[works]
-    deviation = np.sqrt(belief.covariance.diagonal() + belief.noise**2)
-    moved = averaging @ belief.covariance / deviation  # [usable pairs, cells]: by how much a surprise moves each pair
-    after = (means[:, None, None] + moved[:, :, None] * _SURPRISES).min(axis=0) @ _CHANCES
-    worth = (means.min() - after) / np.exp(belief.mean[works])
-    return cells[int(worth.argmax())]
+    against = averaging - averaging[means.argmin()]  # [usable pairs, cells]: a pair less the best one
+    moved = against @ belief.covariance
+    before = np.maximum((moved * against).sum(axis=1), 0.0)
+    after = np.maximum(
+        before[:, None] - moved**2 / (belief.covariance.diagonal() + belief.noise**2), 0.0
+    )  # variance of each difference once a cell is known better
+    behind = means - means.min()
+    gain = (_loss(behind, before)[:, None] - _loss(behind[:, None], after)).sum(axis=0)
+    return cells[int((gain / (np.exp(belief.mean[works]) + _OVERHEAD_SECONDS)).argmax())]
+
+
+def _loss(behind: Floats, variance: Floats) -> Floats:
+    """What is lost on average by not taking a pair that is believed to be so far behind the best."""
+    deviation = np.sqrt(variance) + _JITTER
+    ratio = behind / deviation
+    return np.asarray(deviation * (np.exp(-(ratio**2) / 2) / np.sqrt(2 * np.pi) - ratio * special.ndtr(-ratio)))
 
 
 def first_pairs(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
@@ -213,10 +232,10 @@ def _near(place: Floats, scale: float) -> Floats:
     return np.asarray(np.exp(-0.5 * ((place[:, None] - place) / scale) ** 2))
 
 
-def _rescaling(prior: Floats, scatter: Floats, surprise: Floats) -> float:
+def _rescaling(prior: Floats, chance: Floats, surprise: Floats) -> float:
     """How much larger the surprises are, squared, than was to be expected; small ones are taken for luck."""
     if len(surprise) < _LEAST_RUNS_TO_RESCALE:
         return 1.0
-    factor = linalg.cho_factor(prior + np.diag(scatter))
+    factor = linalg.cho_factor(prior + np.diag(chance))
     ratio = float(surprise @ linalg.cho_solve(factor, surprise)) / len(surprise)
     return min(max(ratio, 1.0), _LARGEST_RESCALING)

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from modelhound.records import BreakevenFindings, ExtrapolationStep, RatioRow
+    from modelhound.records import BreakEvenCount, BreakevenFindings, ExtrapolationStep, RatioRow
     from modelhound.report.charts import Chart
     from modelhound.verbs.breakeven import BreakevenResult
 
+_WAYS = {"plain": "one after the other", "engine": "all together"}
 _MODES = {"full": "full fine-tuning", "head": "head only", "cached": "head, cached features"}
 
 
@@ -76,7 +77,7 @@ def _show_breakeven(result: "BreakevenResult") -> None:
     for way in findings.ways:
         console.print(
             f"A search over k models takes {way.start_seconds:.2f} + {way.seconds_per_model:.3f} k seconds "
-            f"({'one after the other' if way.way == 'plain' else 'all together'}; measured up to k = {max(way.num_models)}).",
+            f"({_WAYS[way.way]}; measured up to k = {max(way.num_models)}).",
             highlight=False,
         )
     _show_counts(findings, console)
@@ -110,23 +111,45 @@ def _ratio_table(rows: "tuple[RatioRow, ...]") -> "Table":
 
 def _show_counts(findings: "BreakevenFindings", console: "Console") -> None:
     """The counts on the most items of every model; the others are in the analysis and the JSON."""
-    if not findings.counts:
-        return
-    from modelhound.report.breakeven_text import cost_text
-
     largest = {
         each.model: max(c.num_items for c in findings.counts if c.model == each.model) for each in findings.counts
     }
+    shown = [each for each in findings.counts if each.num_items == largest[each.model]]
+    if not shown:
+        return
     console.print("\nFrom how many models on searching takes longer", style="bold")
-    for each in findings.counts:
-        if each.num_items == largest[each.model]:
-            cost = cost_text(findings, each.training_seconds)
-            console.print(
-                f"  {each.sentence}" + (f" That training: {cost}." if cost else ""),
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+    for each in shown:
+        if (each.scenario, each.way) == ("S1", "plain"):
+            console.print(f"  {each.sentence}", markup=False, highlight=False, soft_wrap=True)
+    console.print(_count_table(findings, shown))
+
+
+def _count_table(findings: "BreakevenFindings", counts: "Sequence[BreakEvenCount]") -> "Table":
+    """A row for each model and scenario, a column for each way of searching."""
+    from rich.markup import escape
+
+    from modelhound.report.breakeven_text import cost_text, span_text
+
+    ways = {way: name for way, name in _WAYS.items() if any(each.way == way for each in counts)}
+    has_costs = bool(cost_text(findings, 1.0))
+    table = make_table("model", "items>", "scenario", "training>", *(["cost>"] if has_costs else []),
+                       *(f"{name}: above>" for name in ways.values()))  # fmt: skip
+    last = ""
+    for first in (each for each in counts if each.way == "plain"):
+        same = {each.way: each for each in counts if (each.model, each.scenario) == (first.model, first.scenario)}
+        table.add_row(
+            first.model if first.model != last else "",
+            f"{first.num_items:,}",
+            first.scenario,
+            span_text(first.training_seconds, first.training_seconds),
+            *([cost_text(findings, first.training_seconds)] if has_costs else []),
+            *(
+                escape(f"{same[way].num_models:,} [{same[way].interval[0]:,}, {same[way].interval[1]:,}]")
+                for way in ways
+            ),
+        )
+        last = first.model
+    return table
 
 
 def _show_extrapolation(findings: "BreakevenFindings", console: "Console") -> None:

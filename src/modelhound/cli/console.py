@@ -59,7 +59,7 @@ def bars() -> Iterator["Watch"]:
 
         def watch(progress: Progress) -> None:
             if progress.task not in tasks:
-                tasks[progress.task] = display.add_task(progress.task)
+                tasks[progress.task] = display.add_task(progress.task, total=progress.total)
             elif display.tasks[tasks[progress.task]].completed > progress.done:
                 display.reset(tasks[progress.task])  # the next model begins its items anew
             display.update(

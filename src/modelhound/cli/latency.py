@@ -65,15 +65,7 @@ def latency(
     from modelhound.verbs.latency import compare_latency, run_latency
 
     if len(compare) > 1:
-        comparison = compare_latency(compare, limit=0.05 if limit is None else limit)
-        present(
-            *compare,
-            document=lambda: _comparison_json(comparison),
-            tables=lambda: _show_comparison(comparison, open_console()),
-            json=json,
-            show=show,
-        )
-        return FAILED if limit is not None and comparison.slower else DONE
+        return _compare(compare, limit, json=json, show=show)
     if compare and settings.run is not None and settings.run.resolve() == compare[0].resolve():
         raise RequestError(f"cannot compare {str(compare[0])!r} with itself: expected another --run for the sweep")
     with bars() as watch:
@@ -98,6 +90,21 @@ def latency(
     present(result.run, document=document, tables=tables, json=json, show=show)
     slower = limit is not None and found is not None and found.slower
     return FAILED if slower or not result.measured else DONE
+
+
+def _compare(runs: Sequence[Path], limit: float | None, *, json: bool, show: bool) -> int:
+    """Earlier runs with each other."""
+    from modelhound.verbs.latency import compare_latency
+
+    comparison = compare_latency(runs, limit=0.05 if limit is None else limit)
+    present(
+        *runs,
+        document=lambda: _comparison_json(comparison),
+        tables=lambda: _show_comparison(comparison, open_console()),
+        json=json,
+        show=show,
+    )
+    return FAILED if limit is not None and comparison.slower else DONE
 
 
 def _check(
@@ -187,6 +194,8 @@ def _show(result: "LatencyResult") -> None:
         console.print(
             f"Note: {', '.join(dict.fromkeys(models))}: {note}", style="yellow", markup=False, highlight=False
         )
+    for note in result.notes:
+        console.print(f"Note: {note}", style="yellow", markup=False, highlight=False)
     if result.num_resumed:
         console.print(f"{result.num_resumed} points were measured by an earlier start and not run again.")
     console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)

@@ -116,10 +116,11 @@ def _show_verdict(kind: "KindAnswer", console: "Console") -> None:
     console.print(kind.verdict, style="bold", markup=False, highlight=False)
     for advice in kind.advice:
         console.print(f"  • {advice.text} {advice.evidence}", markup=False, highlight=False)
-    share = f", {kind.measuring_seconds / kind.grid_seconds:.0%} of" if kind.grid_seconds else " instead of"
+    is_part = 0 < kind.measuring_seconds < kind.grid_seconds
+    share = f"{kind.measuring_seconds / kind.grid_seconds:.0%} of the" if is_part else "beside"
     console.print(
-        f"  {kind.num_runs} runs and what they are composed of took {kind.measuring_seconds:.1f} s{share} the "
-        f"{kind.grid_seconds:.1f} s of all pairs with all models; one run scatters by {kind.noise:.1%}.",
+        f"  {kind.num_runs} runs and what they are composed of took {kind.measuring_seconds:.1f} s, {share} "
+        f"{kind.grid_seconds:.1f} s of all pairs with all models once; a run scatters by {kind.noise:.1%}.",
         style="dim",
         markup=False,
         highlight=False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from modelhound.analysis.wording import plural
 from modelhound.cli.console import bars, open_console, print_json, say
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def write_charts(
         if analysis is not None and words is not None:
             written = write_analysis(words(drawn), drawn, analysis, watch=watch)
     if charts is not None:
-        say(f"{len(drawn)} charts are in {charts}")
+        say(f"{plural(len(drawn), 'chart is', 'charts are')} in {charts}")
     if written is not None:
         say(f"the analysis is in {written}")
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.analysis.wording import count_text, metric_text
+from modelhound.analysis.wording import bytes_text, count_text, metric_text
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console, print_json
 from modelhound.cli.grouping import in_groups, output_group
@@ -98,14 +98,16 @@ def _show(result: "TrainResult") -> None:
     if result.trained:
         console.print(_runs_table(result))
         console.print(_phases_table(result))
+        _show_machine(result, console)
     for verdict in result.answer.verdicts:
         _show_verdict(verdict, len(result.trained) > 1, console)
     for scaling in result.answer.scalings:
         if len(scaling.points) > 1:
             console.print(f"[bold]{scaling.model}[/bold]: {scaling.sentence}.", highlight=False)
     if len(result.trained) > 1:
+        console.print("What the research found, looked at here:")
         for finding in result.answer.findings:
-            console.print(f"{finding.claim}: {finding.outcome} ({finding.evidence})", highlight=False, markup=False)
+            console.print(f"  {finding.claim}: {finding.outcome} ({finding.evidence})", highlight=False, markup=False)
     for profiled in result.operators[:1]:
         _show_operators(profiled, result, console)
     _show_rest(result, console)
@@ -170,12 +172,37 @@ def _phases_table(result: "TrainResult") -> "Table":
     return table
 
 
+def _show_machine(result: "TrainResult", console: "Console") -> None:
+    """What the machine did beside each run, in one line; disk and network are the whole machine's."""
+    from modelhound.analysis.telemetry import summarise_telemetry
+
+    for run in result.trained:
+        told = [each for rank in result.ranks_of(run) if (each := summarise_telemetry(rank.telemetry)) is not None]
+        if not told:
+            continue
+        first = told[0]
+        words = [
+            f"{sum(each.busy_cores for each in told):.1f} of {first.num_cores} cores busy",
+            f"{bytes_text(sum(each.peak_memory_bytes for each in told))} of memory",
+            f"{bytes_text(first.disk_read_bytes)} read and {bytes_text(first.disk_written_bytes)} written on the machine",
+            f"{bytes_text(first.network_sent_bytes)} sent",
+        ]
+        if first.gpu_share is not None:
+            words.append(f"GPU busy {first.gpu_share:.0%} of the time")
+        if first.gpu_power_watts is not None:
+            words.append(f"{first.gpu_power_watts:.0f} W")
+        words += [f"held back by {reason} for {share:.0%} of it" for reason, share in first.gpu_throttled.items()]
+        whose = f"{run.model} on {run.num_ranks}: " if len(result.trained) > 1 else "Machine: "
+        console.print(whose + ", ".join(words), style="dim", markup=False, highlight=False)
+
+
 def _show_verdict(verdict: "Verdict", several: bool, console: "Console") -> None:
     from rich.markup import escape
 
     whose = f"{escape(verdict.model)} on {verdict.num_ranks}: " if several else ""
     bound, _, rest = verdict.sentence.partition(":")
-    console.print(f"{whose}[bold]{bound}[/bold]:{escape(rest)}. {escape(verdict.advice)}.", highlight=False)
+    advice = verdict.advice[:1].upper() + verdict.advice[1:]
+    console.print(f"{whose}[bold]{bound}[/bold]:{escape(rest)}. {escape(advice)}.", highlight=False)
     for dose in verdict.doses:
         low, high = dose.interval
         console.print(
@@ -192,7 +219,9 @@ def _show_operators(profiled: "OperatorsProfiled", result: "TrainResult", consol
         table.add_row(each.name, str(each.calls), f"{each.cpu_seconds * 1000:.1f} ms", *device)
     console.print(table)
     console.print(
-        f"Trace of {profiled.num_steps} steps for ui.perfetto.dev: {profiled.trace}", highlight=False, markup=False
+        f"Trace of {profiled.num_steps} steps for ui.perfetto.dev: {result.run / profiled.trace}",
+        highlight=False,
+        markup=False,
     )
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from modelhound.data import InputForm
 from modelhound.errors import RequestError
 from modelhound.features.plain import check_finite, suitable_batch
-from modelhound.features.shelf import Shelf, install
+from modelhound.features.shelf import Shelf, install, remove
 from modelhound.features.spilling import InMemory, Kept, OnDisk
 from modelhound.features.supply import Feed, Supply, input_bytes, input_key
 from modelhound.features.workshop import Specimen
@@ -55,25 +55,38 @@ class Request:
     """The data set's position for each of the plan's item numbers."""
     device: str
     batch: int | None = None
+    lean: bool = False
+    """Hold weights no longer than the plan says, although there may be room for more."""
     lanes: Lanes = field(default_factory=Lanes)
     watch: Watch = silent
 
 
-def chain_of(specimen: Specimen, *, num_bytes_per_value: int, seconds: Mapping[str, float] | None = None) -> Chain:
-    """What a planner must know of a model; `seconds` per item of its parts where they were measured."""
+def chain_of(
+    specimen: Specimen,
+    *,
+    num_bytes_per_value: int,
+    seconds: Mapping[str, float] | None = None,
+    stretch: float = 1.0,
+) -> Chain:
+    """What a planner must know of a model; `seconds` per item of its parts where they were measured.
+
+    `stretch` is how much longer than the probe items are: texts may be, images never.
+    """
     segments = []
     before = input_bytes(specimen.form)
     blueprint = specimen.blueprint
     parts = zip(blueprint.anatomy.parts, specimen.fingerprints, blueprint.part_bytes, strict=True)
     for part, fingerprint, weight_bytes in parts:
-        output_bytes = part.output_bytes_per_item * num_bytes_per_value // 4
+        longer = stretch if part is not blueprint.anatomy.parts[-1] else 1.0  # features are pooled
+        output_bytes = int(longer * part.output_bytes_per_item) * num_bytes_per_value // 4
+        largest_bytes = int(stretch * part.largest_bytes_per_item) * num_bytes_per_value // 4
         segments.append(
             Segment(
                 fingerprint=fingerprint,
                 flops_per_item=part.flops_per_item,
                 output_bytes_per_item=output_bytes,
                 weight_bytes=weight_bytes,
-                peak_bytes_per_item=_PEAK_OUTPUTS * max(before, output_bytes),
+                peak_bytes_per_item=_PEAK_OUTPUTS * max(before, output_bytes, largest_bytes),
                 seconds_per_item=(seconds or {}).get(fingerprint),
             )
         )
@@ -158,7 +171,7 @@ class _Job:
         self._pieces: dict[int, int] = {}  # into which batches of a step are cut, because they did not fit into memory
         self._fetching = ThreadPoolExecutor(1, thread_name_prefix="weights ahead")
         self._fetched: dict[int, Future[list[tuple[Specimen, dict[str, Tensor]]]]] = {}
-        request.shelf.limit(_shelf_bytes(plan))
+        request.shelf.limit(_shelf_bytes(plan, lean=request.lean))
 
     def __enter__(self) -> Self:
         return self
@@ -188,9 +201,11 @@ class _Job:
         blueprint = specimen.blueprint
         meter = Meter(self._request.device, keep_peak=True)
         made: Kept = OnDisk(self._request.device) if step.keep == "disk" else InMemory()
+        weights: list[tuple[Specimen, dict[str, Tensor]]] = []
         try:
             with meter.phase("weights to device", on_host=True):
-                for owner, tensors in self._weights(index):
+                weights = self._weights(index)
+                for owner, tensors in weights:
                     install(owner, tensors)
             if self._plan.prefetch and index + 1 < len(self._plan.steps):
                 self._fetch(index + 1)
@@ -216,6 +231,10 @@ class _Job:
             models = tuple(model for model in below if model not in self._lost)
             self._lost.update(models)
             return _Lost(models, meter.current_phase, error)
+        finally:
+            if self._request.lean:
+                for owner, tensors in weights:
+                    remove(owner, tensors)
         self._charge(below, meter)
         return made
 
@@ -303,12 +322,12 @@ def _models_below(steps: Sequence[Step]) -> list[tuple[str, ...]]:
     return [tuple(models) for models in below]
 
 
-def _shelf_bytes(plan: Plan) -> float:
+def _shelf_bytes(plan: Plan, *, lean: bool) -> float:
     """What the plan has counted for weights, and what it leaves over: the next plan may want the same ones."""
     weights = {segment.fingerprint: segment.weight_bytes for step in plan.steps for segment in step.segments}
     largest = max((sum(segment.weight_bytes for segment in step.segments) for step in plan.steps), default=0)
     counted = sum(weights[fingerprint] for fingerprint in plan.resident) + (2 if plan.prefetch else 1) * largest
-    return counted + max(0.0, plan.costs.memory_bytes - peak_bytes(plan))
+    return counted + (0.0 if lean else max(0.0, plan.costs.memory_bytes - peak_bytes(plan)))
 
 
 def _all(made: Kept, num_batches: int) -> Tensor:

@@ -8,25 +8,30 @@ over several ranges of items, which is what a race does. What an earlier session
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 import torch
 
-from modelhound.data import Dataset
+from modelhound.data import Dataset, InputForm, Tokenising
+from modelhound.data.tokens import tokenise_once
+from modelhound.errors import RequestError
 from modelhound.features.calibrating import Rates, time_decoding, time_parts
 from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_plan
 from modelhound.features.plain import suitable_batch
 from modelhound.features.remembered import Known, Recalled, Remembered
 from modelhound.features.shelf import Shelf
-from modelhound.features.supply import Supply, input_bytes
+from modelhound.features.supply import Supply, input_bytes, input_key
 from modelhound.features.workshop import Specimen, Workshop
 from modelhound.meter import Lanes, Meter, available_memory, count_cores
 from modelhound.models import ModelRef, Weights, source_of
+from modelhound.models.parts import PROBE_TOKENS
 from modelhound.models.tensor_hashes import hash_files, hash_tensor
-from modelhound.plan import Costs, Plan, make_plan
+from modelhound.plan import Costs, Plan, least_bytes, make_plan
 from modelhound.records import Progress, Watch, silent
+from modelhound.scores import scoring_bytes
 from modelhound.settings import ModelSettings
 
 __all__ = ["Failed", "Session", "usable_memory"]
@@ -44,6 +49,10 @@ _DECODE_SECONDS = 1e-2
 _SCORE_SECONDS = {"cpu": 0.2, "cuda": 0.1}
 _LAUNCH_SECONDS = 1e-3
 _MOST_READERS = 4
+_SHARE_OF_ASKED = 0.85
+_EVERYDAY_BYTES = 32 << 20  # modules that are loaded on the way, threads, records
+_SAMPLED_TEXTS = 200
+_PADDING = 1.25  # of batches of texts of similar length, with some to spare
 
 
 class Session:
@@ -67,7 +76,11 @@ class Session:
         self._dataset, self._settings, self._device, self._dtype = dataset, settings, device, dtype
         self._batch, self._watch, self.lanes = batch, watch, lanes or Lanes()
         self._memory_bytes = memory_bytes or usable_memory(device)
-        self._workshop = Workshop(settings, seed=seed, device=device, dtype=dtype, num_items=len(dataset))
+        self._lean = memory_bytes is not None and device == "cpu"
+        self._workshop = Workshop(
+            settings, seed=seed, device=device, dtype=dtype, num_items=len(dataset), lean=self._lean
+        )
+        self._stretches: dict[str, float] = {}
         self._supply = Supply(dataset, device=device, dtype=dtype, threads=threads, lanes=self.lanes, watch=watch)
         self._shelf = Shelf(device)
         self._remembered = Remembered(dataset, settings, seed=seed, device=device, dtype=dtype) if remember else None
@@ -166,13 +179,28 @@ class Session:
         """How these models would be run over these item numbers."""
         seconds = self._rates.part_seconds if self._rates else None
         chains = [
-            chain_of(self.specimens[model], num_bytes_per_value=self._dtype.itemsize, seconds=seconds)
+            chain_of(
+                self.specimens[model],
+                num_bytes_per_value=self._dtype.itemsize,
+                seconds=seconds,
+                stretch=self._stretch(self.specimens[model].form),
+            )
             for model in models
         ]
         costs = self._costs(models)
         if score_seconds is not None:
             costs = dataclasses.replace(costs, score_seconds=score_seconds)
-        return make_plan(chains, num_items=len(items), costs=costs, first_item=items.start)
+        try:
+            return make_plan(chains, num_items=len(items), costs=costs, first_item=items.start)
+        except RequestError:
+            least = least_bytes(chains, num_items=len(items), costs=costs)
+            if not self._lean or least <= costs.memory_bytes:
+                raise
+            needed = math.ceil((least + self.beside_bytes(models)) / _SHARE_OF_ASKED)
+            raise RequestError(
+                f"cannot search {len(chains)} models within {self._memory_bytes:,} bytes of memory: expected at least "
+                f"{needed:,} bytes, with which items run one at a time; allow that much or take fewer items"
+            ) from None
 
     def run(
         self,
@@ -242,9 +270,33 @@ class Session:
             order=order,
             device=self._device,
             batch=self._batch,
+            lean=self._lean,
             lanes=self.lanes,
             watch=self._watch,
         )
+
+    def beside_bytes(self, models: Sequence[str]) -> int:
+        """What a search takes beside what its plan counts: scoring, and what every process takes that works."""
+        widths = [self.specimens[model].blueprint.anatomy.parts[-1].output_bytes_per_item // 4 for model in models]
+        num_classes = len(self._dataset.class_names)
+        return _EVERYDAY_BYTES + scoring_bytes(len(self._dataset), max(widths, default=0), num_classes)
+
+    def _plan_bytes(self, models: Sequence[str]) -> int:
+        """What is left for a plan; some is left over, since what a plan counts is an estimate."""
+        if not self._lean:
+            return self._memory_bytes
+        return max(1, int(_SHARE_OF_ASKED * self._memory_bytes) - self.beside_bytes(models))
+
+    def _stretch(self, form: InputForm) -> float:
+        """How many times longer than the texts that networks were probed with those of the data set are, padding included."""
+        if not isinstance(form, Tokenising):
+            return 1.0
+        key = input_key(form)
+        if key not in self._stretches:
+            step = max(1, len(self._dataset) // _SAMPLED_TEXTS)
+            texts = tokenise_once(self._dataset.select(range(0, len(self._dataset), step)), [form])[form]
+            self._stretches[key] = max(1.0, _PADDING * texts.num_tokens / len(texts) / PROBE_TOKENS)
+        return self._stretches[key]
 
     def _recognise(self, models: Mapping[ModelRef, str]) -> None:
         """Find the models of which everything is remembered."""
@@ -325,7 +377,7 @@ class Session:
             score_seconds=_SCORE_SECONDS[kind],
             launch_seconds=_LAUNCH_SECONDS,
             batch_items=self._batch or max(batches),
-            memory_bytes=self._memory_bytes,
+            memory_bytes=self._plan_bytes(models),
             one_pool=kind == "cpu",
         )
 

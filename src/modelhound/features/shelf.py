@@ -15,7 +15,7 @@ from torch import Tensor
 
 from modelhound.features.workshop import Specimen
 
-__all__ = ["Shelf", "install"]
+__all__ = ["Shelf", "install", "remove"]
 
 _Key = tuple[str, str, str]
 
@@ -45,7 +45,8 @@ class Shelf:
                 key = (specimen.blueprint.anatomy.architecture, name, specimen.digests[name])
                 tensor = self._find(key)
                 if tensor is None:
-                    tensor = _as_wanted(specimen.tensors[name], specimen.blueprint.slots[name])
+                    blueprint = specimen.blueprint
+                    tensor = _as_wanted(specimen.tensors[name], blueprint.templates[name], blueprint.slots[name].device)
                     self._put(key, tensor)
                 fetched[name] = tensor
         return fetched
@@ -87,7 +88,14 @@ def install(specimen: Specimen, tensors: Mapping[str, Tensor]) -> None:
         slots[name].data = tensor
 
 
-def _as_wanted(tensor: Tensor, slot: Tensor) -> Tensor:
-    """The tensor on the slot's device, of its type, in its order in memory: other orders would call other kernels."""
-    is_ready = (tensor.device, tensor.dtype, tensor.stride()) == (slot.device, slot.dtype, slot.stride())
-    return tensor.detach() if is_ready else torch.empty_like(slot).copy_(tensor)
+def remove(specimen: Specimen, tensors: Mapping[str, Tensor]) -> None:
+    """Take them out again, so that their memory is free as soon as the shelf lets go of them."""
+    slots = specimen.blueprint.slots
+    for name in tensors:
+        slots[name].data = slots[name].new_empty(0)
+
+
+def _as_wanted(tensor: Tensor, template: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device, of the slot's type, in its order in memory: other orders would call other kernels."""
+    is_ready = (tensor.device, tensor.dtype, tensor.stride()) == (device, template.dtype, template.stride())
+    return tensor.detach() if is_ready else torch.empty_like(template, device=device).copy_(tensor)

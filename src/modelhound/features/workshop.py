@@ -44,6 +44,8 @@ class Blueprint:
     anatomy: Anatomy
     slots: Mapping[str, Tensor] = field(repr=False)
     """The module's parameters and buffers by name."""
+    templates: Mapping[str, Tensor] = field(repr=False)
+    """The same without memory: their shapes, types and orders in memory."""
     kinds: Mapping[str, torch.dtype] = field(repr=False)
     """The types these had before they were brought to the device."""
     parameters: frozenset[str] = field(repr=False)
@@ -84,11 +86,18 @@ class Workshop:
     """Takes models apart for one device and precision."""
 
     def __init__(
-        self, settings: ModelSettings, *, seed: int, device: str, dtype: torch.dtype, num_items: int = 0
+        self,
+        settings: ModelSettings,
+        *,
+        seed: int,
+        device: str,
+        dtype: torch.dtype,
+        num_items: int = 0,
+        lean: bool = False,
     ) -> None:
-        """`num_items` is about how many items each architecture will be run on."""
+        """`num_items` is about how many items each architecture will be run on; `lean` leaves modules without tensors."""
         self._settings, self._seed, self.device, self.dtype = settings, seed, device, dtype
-        self._num_items = num_items
+        self._num_items, self._lean = num_items, lean
         self._by_mould: dict[str, Blueprint] = {}
         self._by_architecture: dict[str, Blueprint] = {}
 
@@ -138,6 +147,7 @@ class Workshop:
                 network=network,
                 anatomy=anatomy,
                 slots=slots,
+                templates={name: _without_memory(tensor) for name, tensor in slots.items()},
                 kinds={name: tensor.dtype for name, tensor in tensors.items()},
                 parameters=frozenset(name for name, _ in network.module.named_parameters(remove_duplicate=False)),
                 layout=layout,
@@ -148,6 +158,9 @@ class Workshop:
         )
         if mould is not None:
             self._by_mould.setdefault(mould, blueprint)
+        if self._lean:
+            for slot in blueprint.slots.values():
+                slot.data = slot.new_empty(0)
         return blueprint, tensors
 
     def _choose_layout(self, network: Network) -> torch.memory_format:
@@ -174,6 +187,10 @@ def make_probe(form: InputForm, num_items: int, *, device: str, dtype: torch.dty
     return images.to(device, dtype, memory_format=layout)
 
 
+def _without_memory(tensor: Tensor) -> Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
 def _of_same_tensors(
     digests: Mapping[str, str], before: Mapping[str, Tensor], after: Mapping[str, Tensor]
 ) -> dict[str, str]:
@@ -190,7 +207,7 @@ def _of_same_tensors(
 def _fits(blueprint: Blueprint, weights: Weights) -> bool:
     """Whether the tensors can go into the module as they are: those of the parts have their names and shapes."""
     return all(
-        name in weights and _describe(weights, name) == (tuple(blueprint.slots[name].shape), blueprint.kinds[name])
+        name in weights and _describe(weights, name) == (tuple(blueprint.templates[name].shape), blueprint.kinds[name])
         for name in blueprint.used
         if name not in blueprint.unsaved
     )

@@ -62,7 +62,7 @@ def choose_pairs(
     for num_batches, useless in idle.items():
         notes.append(
             f"Where a pass has {num_batches} {'batch' if num_batches == 1 else 'batches'}, more workers than that have nothing "
-            f"to do: {_list(sorted(set(useless)))} were left out there."
+            f"to do: {_list(sorted(set(useless)))} count as {num_batches} there."
         )
     crowded = [int(each) for each in workers if int(each) > num_cores]
     if crowded:

@@ -8,7 +8,7 @@ Nothing here decides what to measure. What fails is a record too: a study goes o
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from modelhound.analysis.pairs import Pair
+from modelhound.analysis.pairs import Pair, find_unrest
 from modelhound.data import Dataset
 from modelhound.feeding.runs import Feed, describe_failure
 from modelhound.meter import seconds_now
@@ -83,6 +83,18 @@ class Ledger:
         """Tell it, then remember it."""
         self.study.tell(record)
         self._keep(record)
+
+    def unrest(self) -> float:
+        """How restless the machine is, from loading and computing alone, most of which was measured more than once."""
+        repeats: dict[tuple[str, int, int], list[float]] = {}
+        for load in self.loads:
+            if load.page_cache != "cold":
+                repeats.setdefault((load.form, load.batch, load.workers), []).append(load.arrivals[-1])
+        for step in self.steps:
+            repeats.setdefault((step.model, step.batch, 0), []).append(
+                sum(step.forward_seconds) / len(step.forward_seconds)
+            )
+        return find_unrest(repeats.values())
 
     def has_failed(self, model: str | None, pair: Pair, phase: str) -> bool:
         """Whether just this failed before; it is not tried again."""

@@ -4,7 +4,7 @@ In:  a Study
 Out: a Studied: the table of all models and pairs, measured, composed or believed, and what it rests on
 Nothing here recommends anything. Without --grid, runs are composed of loading and computing measured apart; then single runs
 are made for real, each the one that improves the choice most for its time, until the pair that looks best is within 2 % of
-the best with 97 % probability, or the share of the grid's time that was granted is used up.
+the best with 99 % probability, or the share of the grid's time that was granted is used up.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from modelhound.analysis.pairs import TOLERANCE, PairTimes, pooled_noise, resample_times
+from modelhound.analysis.pairs import TOLERANCE, PairTimes, find_unrest, resample_times, scatter
 from modelhound.analysis.surface import believe, choose_next
 from modelhound.feeding.ledger import Ledger, Study
 from modelhound.feeding.runs import measure_run, warm_up
@@ -22,7 +22,7 @@ from modelhound.records import FeedMeasured, PairFailed, Progress
 
 __all__ = ["Studied", "stretch", "study"]
 
-_SURE_ENOUGH = 0.97
+_SURE_ENOUGH = 0.99
 _LEAST_RUNS = 4
 _MARGIN = 0.93  # of the budget: what the whole grid takes is an estimate too
 _LEAST_SECONDS = 3.0  # of measuring: where a grid takes seconds, a share of it would be nothing
@@ -65,7 +65,7 @@ def study(asked: Study) -> Studied:
         laws=laws,
         failures=tuple(ledger.failures),
         runs=tuple(run for runs in ledger.runs.values() for run in runs),
-        noise=pooled_noise(_seconds(ledger)),
+        noise=_typical_noise(ledger),
         measuring_seconds=ledger.spent_seconds,
         grid_seconds=float(np.nansum(times.seconds)) if times is not None else 0.0,
     )
@@ -107,6 +107,7 @@ def _run_race(asked: Study, ledger: Ledger, laws: Laws, working: Sequence[int]) 
     num_runs = sum(len(runs) for runs in ledger.runs.values())
     names = tuple(asked.models[row] for row in rows)
     table, num_failures = expect_runs(asked, ledger, laws)[list(rows)], len(ledger.failures)
+    unrest = ledger.unrest()
     while True:
         if len(ledger.failures) > num_failures:
             table, num_failures = expect_runs(asked, ledger, laws)[list(rows)], len(ledger.failures)
@@ -117,7 +118,7 @@ def _run_race(asked: Study, ledger: Ledger, laws: Laws, working: Sequence[int]) 
             for (row, column), runs in ledger.runs.items()
             if row in rows
         }
-        belief = believe(names, asked.pairs, table, seconds)
+        belief = believe(names, asked.pairs, table, seconds, unrest=unrest)
         chance = _chance_of_best(belief.times(seed=asked.seed))
         in_all = float(np.nansum(np.exp(belief.mean))) * len(working) / len(rows)
         allowed = max(_LEAST_SECONDS, _MARGIN * asked.budget * in_all)
@@ -185,6 +186,14 @@ def _seconds(ledger: Ledger) -> dict[tuple[int, int], list[float]]:
     return {cell: [run.wall_seconds for run in runs] for cell, runs in ledger.runs.items()}
 
 
+def _typical_noise(ledger: Ledger) -> float:
+    """Of the median run."""
+    seconds = _seconds(ledger)
+    unrest = find_unrest(seconds.values(), usual=ledger.unrest())
+    typical = np.median([run for runs in seconds.values() for run in runs]) if seconds else 1.0
+    return float(scatter(unrest, np.asarray(typical)))
+
+
 def _table(asked: Study, ledger: Ledger, laws: Laws, expected: Floats, working: Sequence[int]) -> PairTimes:
     """Of all working models: measured where all was measured, else believed."""
     names = tuple(asked.models[row] for row in working)
@@ -192,11 +201,11 @@ def _table(asked: Study, ledger: Ledger, laws: Laws, expected: Floats, working: 
         (working.index(row), column): seconds for (row, column), seconds in _seconds(ledger).items() if row in working
     }
     if asked.grid:
-        return resample_times(names, asked.pairs, runs, seed=asked.seed)
+        return resample_times(names, asked.pairs, runs, seed=asked.seed, usual=ledger.unrest())
     rows = [working.index(row) for row in _representatives(asked, laws, working)]
     seen = {(rows.index(row), column): seconds for (row, column), seconds in runs.items() if row in rows}
     table = expected[list(working)]
-    belief = believe(tuple(names[row] for row in rows), asked.pairs, table[rows], seen)
+    belief = believe(tuple(names[row] for row in rows), asked.pairs, table[rows], seen, unrest=ledger.unrest())
     times = belief.times(seed=asked.seed)
     if len(rows) == len(working):
         return times

@@ -128,9 +128,7 @@ def _measure_steps(study: Study, ledger: Ledger) -> None:
             num_known = sum((each.model, each.batch) == (model, batch) for each in ledger.steps)
             if num_known > visit:
                 continue
-            if ledger.has_failed(model, (batch, 0), COMPUTE_ALONE):
-                break  # a larger batch needs more of whatever was missing
-            ledger.measure(
+            worked = not ledger.has_failed(model, (batch, 0), COMPUTE_ALONE) and ledger.measure(
                 lambda network=network, model=model, batch=batch: measure_steps(  # type: ignore[misc]
                     network, study.dataset, study.feed, model=model, batch=batch
                 ),
@@ -138,6 +136,8 @@ def _measure_steps(study: Study, ledger: Ledger) -> None:
                 pair=(batch, 0),
                 phase=COMPUTE_ALONE,
             )
+            if not worked:
+                break  # a larger batch needs more of whatever was missing
     study.watch(Progress(task="computing alone", done=len(visits), total=len(visits)))
 
 

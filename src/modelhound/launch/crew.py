@@ -29,6 +29,7 @@ Send = Callable[[Any], None]
 _POLL_SECONDS = 0.5
 _LISTEN_SECONDS = 1.0  # a worker with nothing to tell answers after this
 _START_SECONDS = 120.0
+_STARTS = 3
 _DEADLINE_SECONDS = 600.0
 _PASSED_ON = ("MODELHOUND_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")
 
@@ -119,13 +120,19 @@ class Crew:
         return tuple(self._hands)
 
     def start(self) -> None:
-        """One worker for every GPU, or one for every machine."""
-        for node, number in self._places().items():
-            for _ in range(number):
-                self._hire(node)
-        if not self._hands:
+        """One worker for every GPU, or one for every machine; all start at once, and one that dies at it is tried again."""
+        asked = [(node, self._ask_for(node)) for node, number in self._places().items() for _ in range(number)]
+        if not asked:
             what = "a GPU" if self._device != "cpu" else "a processor"
             raise RequestError(f"cannot spread work over this Ray cluster: expected a machine with {what} to spare")
+        trouble: CrewError | None = None
+        for node, actor in asked:
+            try:
+                self._welcome(node, actor)
+            except CrewError as error:
+                trouble = error
+        if not self._hands and trouble is not None:
+            raise trouble
 
     def share(self, value: Any) -> Any:
         """Put something where every machine can have it, once; give it to `run` as `common`."""
@@ -149,7 +156,7 @@ class Crew:
                 while not hand.is_busy and (parcel := deal.take(hand.number, seconds_now())) is not None:
                     given = argument(parcel)
                     if given is None:
-                        deal.finish(hand.number, seconds_now())
+                        self._finish(hand, deal)
                         continue
                     hand.actor.begin.remote(function, common, given)
                     hand.is_busy, hand.in_vain = True, False
@@ -195,9 +202,12 @@ class Crew:
             if is_over:
                 hand.is_busy = False
                 if not hand.in_vain:
-                    for other in deal.finish(hand.number, seconds_now()):
-                        self._hands[other].in_vain = True
+                    self._finish(hand, deal)
         return heard
+
+    def _finish(self, hand: _Hand, deal: Dealer) -> None:
+        for other in deal.finish(hand.number, seconds_now()):
+            self._hands[other].in_vain = True
 
     def _replace(self, hand: _Hand, deal: Dealer) -> None:
         deal.lose(hand.number)
@@ -207,7 +217,7 @@ class Crew:
             self._ray.kill(hand.actor)
         if self._places().get(hand.node, 0) > sum(other.node == hand.node for other in self._hands.values()):
             with contextlib.suppress(CrewError):  # others go on without it
-                self._hire(hand.node)
+                self._welcome(hand.node, self._ask_for(hand.node))
 
     def _check_alive(self, heard: float) -> None:
         if not self._hands:
@@ -231,7 +241,26 @@ class Crew:
                 places[node["NodeID"]] = number
         return places
 
-    def _hire(self, node: str) -> None:
+    def _welcome(self, node: str, actor: Any) -> None:
+        """Wait until a worker is there; one that is not gets successors, a few times."""
+        for attempt in range(_STARTS):
+            try:
+                self._ray.get(actor.is_there.remote(), timeout=_START_SECONDS)
+            except self._ray.exceptions.RayError as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                trouble = CrewError(
+                    f"cannot start a worker on the Ray cluster: {reason}; is modelhound installed on all of its machines?"
+                )
+                if attempt < _STARTS - 1:
+                    actor = self._ask_for(node)
+                continue
+            self._hands[self._count] = _Hand(self._count, node, actor)
+            self._count += 1
+            return
+        raise trouble
+
+    def _ask_for(self, node: str) -> Any:
+        """A worker on that machine, which will be there in a moment."""
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         maker = self._ray.remote(_Worker).options(
             num_cpus=1 if self._device == "cpu" else 0,
@@ -240,16 +269,7 @@ class Crew:
             scheduling_strategy=strategy,
         )
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        actor = maker.remote(tuple(path for path in sys.path if path), environment)
-        try:
-            self._ray.get(actor.is_there.remote(), timeout=_START_SECONDS)
-        except self._ray.exceptions.RayError as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise CrewError(
-                f"cannot start a worker on the Ray cluster: {reason}; is modelhound installed on all of its machines?"
-            ) from error
-        self._hands[self._count] = _Hand(self._count, node, actor)
-        self._count += 1
+        return maker.remote(tuple(path for path in sys.path if path), environment)
 
 
 class _Worker:

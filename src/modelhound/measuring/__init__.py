@@ -7,6 +7,7 @@
     spread     the same on the machines of a Ray cluster; share is what each of its workers does
     together   all models at once, with everything shared, and those dropped that have lost
     finals     the best of them once more, by short fine-tuning: trials, trial_pool and held_items are its parts
+    comparing  what `hound breakeven` compares: costs times searches, trainings times trainings
 
 Nothing here knows run folders or rankings.
 """

@@ -11,25 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from modelhound.analysis.finals import (
     CYCLES,
     FULL_EPOCHS,
-    NUM_FOLDS,
     RATE_FACTOR,
     FinalsRace,
     Outcome,
     Standing,
     Trial,
     beats_guessing,
-    draw_folds,
 )
 from modelhound.analysis.foretelling import CONFIDENCE, foretell
 from modelhound.data import Dataset
-from modelhound.data.choosing import strata
-from modelhound.errors import DataError, RequestError
+from modelhound.errors import RequestError
+from modelhound.measuring.finals_items import finals_folds, guess_scores
 from modelhound.measuring.held_items import HeldItems
 from modelhound.measuring.trial_pool import TrialPool
 from modelhound.measuring.trials import Classroom, TrialRequest, TrialResult
@@ -46,19 +42,15 @@ from modelhound.records import (
     silent,
     unpack_items,
 )
-from modelhound.scores.outcomes import rank_labels
 from modelhound.settings import METRICS, MOST_FINALISTS, RecipeSettings, SearchSettings
 from modelhound.training.recipe import choose_rate
 
-__all__ = ["FinalsJob", "check_finals", "hold_finals"]
+__all__ = ["FinalsJob", "hold_finals"]
 
-_LEAST_PER_CLASS = 10
-_LEAST_NUMBERS = 30
 _MOST_PROCESSES = 4
 _WORTH_PROCESSES_SECONDS = 30.0  # of a rung: starting a process on a GPU takes some ten
 _CERTAINTY = 0.95
 _TIED = 0.05
-_NUM_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,67 +74,9 @@ class FinalsJob:
     watch: Watch = silent
 
 
-def check_finals(dataset: Dataset, settings: SearchSettings) -> None:
-    """Refuse what finals cannot be held on, before anything is run."""
-    if settings.layers == "best":
-        raise RequestError("cannot use --finals with --layers best: expected one vector per text, use last or mean")
-    if dataset.task == "classification":
-        counts = np.bincount(dataset.targets, minlength=len(dataset.class_names))
-        short = [
-            f"{count} of {name!r}"
-            for name, count in zip(dataset.class_names, counts.tolist(), strict=True)
-            if count < _LEAST_PER_CLASS
-        ]
-        if short:
-            raise DataError(
-                f"cannot hold finals on {dataset.name!r}: expected at least {_LEAST_PER_CLASS} items of every class, found "
-                f"{', '.join(short[:_NUM_SHOWN])}{' and others' if len(short) > _NUM_SHOWN else ''}; add items, raise --limit "
-                "or leave --finals out"
-            )
-    elif len(dataset) < _LEAST_NUMBERS:
-        raise DataError(
-            f"cannot hold finals on {dataset.name!r}: expected at least {_LEAST_NUMBERS} items, found {len(dataset)}; "
-            "add items, raise --limit or leave --finals out"
-        )
-    _check_folds(dataset, _draw(dataset, settings))
-
-
 def hold_finals(job: FinalsJob) -> FinalsAnswer:
     """Race them to the end, or to the end of the budget."""
     return _Finals(job).hold()
-
-
-def _draw(dataset: Dataset, settings: SearchSettings) -> NDArray[np.int64]:
-    return draw_folds(strata(dataset.targets, dataset.task), seed=settings.seed)
-
-
-def _check_folds(dataset: Dataset, folds: NDArray[np.int64]) -> None:
-    """Whatever there is to tell must be seen in learning, whichever fold is tested on."""
-    if dataset.task == "regression":
-        return
-    for fold in range(NUM_FOLDS):
-        learned = dataset.targets[folds != fold]
-        if dataset.task == "classification":
-            seen = np.bincount(learned, minlength=len(dataset.class_names)) > 0
-        else:
-            seen = learned.any(0) | ~dataset.targets.any(0)
-        for name, is_seen in zip(dataset.class_names, seen.tolist(), strict=True):
-            if not is_seen:
-                raise DataError(
-                    f"cannot hold finals on {dataset.name!r}: expected items of {name!r} in every fold, but without fold "
-                    f"{fold + 1} of {NUM_FOLDS} there are none to learn from; add some or leave --finals out"
-                )
-
-
-def _guess(dataset: Dataset) -> NDArray[np.float64]:
-    """The score, item by item, of one who knows how often each class or label comes, and nothing of the items."""
-    targets = dataset.targets
-    if dataset.task == "classification":
-        return np.asarray(targets == np.bincount(targets).argmax(), dtype=np.float64)
-    if dataset.task == "multilabel":
-        truth = torch.from_numpy(targets).double()
-        return rank_labels(truth, truth.mean(0).expand_as(truth).contiguous()).numpy()
-    return np.asarray(1 - ((targets - targets.mean()) / targets.std()) ** 2, dtype=np.float64)
 
 
 class _Finals:
@@ -150,7 +84,7 @@ class _Finals:
 
     def __init__(self, job: FinalsJob) -> None:
         self._job = job
-        self._folds = _draw(job.dataset, job.settings)
+        self._folds = finals_folds(job.dataset, seed=job.settings.seed)
         self._room = Classroom(job.dataset, self._folds, HeldItems(job.dataset, job.device))
         self._stamps = {each.model: each.stamp for each in job.finalists}
         self._usual_rate = choose_rate(RecipeSettings(), job.dataset.modality)
@@ -235,10 +169,12 @@ class _Finals:
         return sum(race.rung_seconds(rung) for rung in range(3))
 
     def _make_race(self, models: Sequence[str], costs: Mapping[str, float], budget: float) -> FinalsRace:
-        guess = _guess(self._job.dataset)
+        guess = guess_scores(self._job.dataset)
         tells = any(
             beats_guessing(
-                np.nan_to_num(scores).astype(np.float64), np.where(np.isnan(scores), 0, guess), num_tries=len(models)
+                np.nan_to_num(scores).astype(np.float64),
+                np.where(np.isnan(scores), 0, guess),
+                num_tries=self._job.num_candidates,
             )
             for scores in (unpack_items(each.item_scores[self._job.scorer]) for each in self._job.finalists)
         )
@@ -291,6 +227,7 @@ class _Finals:
             cycles=CYCLES[: trial.stage + 1],
             device=self._job.device,
             seed=settings.seed,
+            precision=settings.precision,
             folder=None if probe else str(self._folder(trial.model) / f"rate{trial.notch:+d}-fold{trial.fold}"),
             probe=probe,
         )
@@ -379,7 +316,13 @@ class _Finals:
         is_tied = verdict in ("tied", "cannot tell") and row.state == "in" and row.chance >= _TIED
         features = {each.model: each.scores[self._job.scorer] for each in self._job.finalists}
         foretold = (
-            foretell(row.item_scores, features[row.model], stage=row.stage, seed=self._job.settings.seed)
+            foretell(
+                row.item_scores,
+                features[row.model],
+                before=row.before,
+                stage=row.stage,
+                seed=self._job.settings.seed,
+            )
             if row.num_folds and verdict != "cannot tell" and row.state != "failed"
             else None
         )

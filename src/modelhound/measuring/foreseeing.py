@@ -75,7 +75,7 @@ def foresee(job: Job) -> SearchForeseen:
             },
             seconds=survey_seconds + forecast.total_seconds + known_seconds,
             least_seconds=survey_seconds + least + known_seconds,
-            peak_bytes=forecast.peak_bytes,
+            peak_bytes=forecast.peak_bytes + session.beside_bytes(models),
             flops=forecast.flops,
             flops_run=forecast.flops_run,
             weight_bytes=forecast.weight_bytes,

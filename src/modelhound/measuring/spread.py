@@ -8,7 +8,8 @@ scores that came back say who has lost, as on one machine. What a worker that di
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ from modelhound.settings import DEFAULT_TOP, SearchSettings
 __all__ = ["choose_spread_device", "measure_spread"]
 
 _SURVEYS_PER_WORKER = 4
+_TRIES = 3  # of a parcel whose worker dies, before its models are tried one by one; and then of each of them
 _PATIENCE_SECONDS = 30.0  # before a copy of a late parcel: a worker's first seconds go into loading libraries
 
 
@@ -87,6 +89,8 @@ class _SpreadRace:
         self._standings: dict[str, Standing] = {}
         self._warned: set[str] = set()
         self._sights: dict[str, NDArray[np.float32]] = {}
+        self._tries: Counter[str] = Counter()
+        """How often a model was given to a worker alone."""
         self._out: set[str] = set()
         """Measured, dropped or failed."""
         self.finals: dict[str, NDArray[np.float64]] = {}
@@ -97,18 +101,21 @@ class _SpreadRace:
 
     def survey(self) -> None:
         """Have all models taken apart, evenly by whoever is free."""
+        self._until_told(lambda: [model for model in self._refs if model not in self._surveyed], self._survey)
+
+    def _survey(self, names: Sequence[str]) -> None:
         workers = self._crew.workers
-        number = max(1, min(len(self._refs), _SURVEYS_PER_WORKER * len(workers)))
-        names = list(self._refs)
+        number = max(1, min(len(names), _SURVEYS_PER_WORKER * len(workers)))
         parcels = [Parcel(models=tuple(names[place::number]), seconds=1.0) for place in range(number)]
         shares = self._by_worker([tuple(parcels[place :: len(workers)]) for place in range(len(workers))])
+        begun: Counter[int] = Counter()
         bare = dataclasses.replace(self._job.dataset, reader=_without_files(self._job.dataset))
         with self._lanes.span("cluster", "survey"):
             self._crew.run(
                 Deal(shares, [1.0] * len(shares), _PATIENCE_SECONDS),
                 "modelhound.measuring.share:survey_share",
                 self._crew.share(self._make_common(bare)),
-                lambda parcel: self._refs_of(parcel, without=self._surveyed),
+                lambda parcel: self._try(parcel, begun, without=self._surveyed),
                 self._receive,
             )
 
@@ -129,24 +136,40 @@ class _SpreadRace:
 
     def run(self, rung: int) -> None:
         """One rung of all models that are still in the race."""
+        self._until_told(
+            lambda: [model for model in self.running if model not in self._standings],
+            lambda models: self._run(rung, models),
+        )
+
+    def _until_told(self, waiting: Callable[[], list[str]], work: Callable[[list[str]], None]) -> None:
+        """Work until nobody waits; models that nobody tells anything of are given up after some rounds."""
+        in_vain = 0
+        while models := waiting():
+            work(models)
+            in_vain = in_vain + 1 if len(waiting()) == len(models) else 0
+            for model in models if in_vain >= _TRIES else ():
+                self._receive(-1, Failure(model=model, phase="forward", error="no worker told what became of it"))
+
+    def _run(self, rung: int, models: Sequence[str]) -> None:
         start = 0 if rung == 0 else self.sizes[rung - 1]
         items = range(start, self.sizes[rung])
-        chains = [self._chains.get(model) or _remembered(model) for model in self.running]
+        chains = [self._chains.get(model) or _remembered(model) for model in models]
         costs = self._costs or _ROUGH
         workers = self._crew.workers
         placement = place_chains(chains, num_items=len(items), costs=costs, speeds=[1.0] * len(workers))
-        there = [self._chains[model] for model in self.running if model in self._chains]
+        there = [self._chains[model] for model in models if model in self._chains]
         if there:
             self._job.tell(describe_plan(make_plan(there, num_items=len(items), costs=costs, first_item=items.start)))
         shares = self._by_worker(placement.shares)
+        begun: Counter[int] = Counter()
 
         def request(parcel: Parcel) -> RungRequest | None:
-            models = self._refs_of(parcel, without={*self._standings, *self._out})
+            models = self._try(parcel, begun, without={*self._standings, *self._out})
             if models is None:
                 return None
             return RungRequest(models=models, sizes=self.sizes, order=self._order, rung=rung)
 
-        with self._lanes.span("cluster", "run", f"{len(self.running)} models, {len(items)} items"):
+        with self._lanes.span("cluster", "run", f"{len(models)} models, {len(items)} items"):
             self._crew.run(
                 Deal(shares, [1.0] * len(shares), _PATIENCE_SECONDS),
                 "modelhound.measuring.share:run_share",
@@ -247,9 +270,18 @@ class _SpreadRace:
         self._out.add(model)
         self._job.watch(Progress(task="models", done=len(self._out), total=len(self._refs)))
 
-    def _refs_of(self, parcel: Parcel, *, without: set[str]) -> dict[ModelRef, str] | None:
-        refs = [self._refs[model] for model in parcel.models if model not in without]
-        return {ref: self._job.models[ref] for ref in refs} or None
+    def _try(self, parcel: Parcel, begun: Counter[int], *, without: set[str]) -> dict[ModelRef, str] | None:
+        """The models of a parcel that are still to be done. One of them may kill every worker that touches it: of a parcel
+        that was begun too often one model is tried alone, and what is left of the parcel is placed anew."""
+        todo = [model for model in parcel.models if model not in without]
+        begun[id(parcel)] += 1
+        if begun[id(parcel)] > _TRIES:
+            while todo and self._tries[todo[0]] >= _TRIES:
+                reason = f"every worker that ran it died, {_TRIES} of them alone with it"
+                self._receive(-1, Failure(model=todo.pop(0), phase="forward", error=reason))
+            todo = todo[:1]
+            self._tries.update(todo)
+        return {self._refs[model]: self._job.models[self._refs[model]] for model in todo} or None
 
     def _by_worker(self, shares: Sequence[tuple[Parcel, ...]]) -> list[tuple[Parcel, ...]]:
         """Shares in the places of their workers' numbers, which may have gaps where some have died."""

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -61,6 +61,7 @@ class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Epochs of every stage up to this one."""
     device: str
     seed: int
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
     folder: str | None = None
     """For checkpoints; without it there is one stage only."""
     probe: bool = False
@@ -129,6 +130,7 @@ def _time_steps(request: TrialRequest, room: Classroom) -> TrialResult:
     bench = _set_up(request, room, stage=0)
     batches = _batches(bench, room, room.learned_from(request.fold), epochs=_STEPS_TIMED + 1)
     prepare_to_learn(bench)
+    bench.laps.begin()
     num_items, started = 0, 0.0
     with contextlib.closing(batches):
         for number in range(_STEPS_TIMED + 1):
@@ -188,6 +190,7 @@ def _set_up(request: TrialRequest, room: Classroom, *, stage: int) -> Bench:
         epochs=max(1, request.cycles[stage]),
         rate=request.rate,
         batch=_choose_batch(len(learned)),
+        precision=request.precision,
         seed=request.seed + 101 * stage + 10007 * (request.fold + 1),
     )
     return set_up(
@@ -210,6 +213,7 @@ def _choose_batch(num_items: int) -> int | None:
 def _learn(bench: Bench, room: Classroom, positions: NDArray[np.int64], *, epochs: int) -> None:
     torch.manual_seed(bench.recipe.seed)  # dropout
     prepare_to_learn(bench)
+    bench.laps.begin()
     log = LossLog(bench.device)
     with contextlib.closing(_batches(bench, room, positions, epochs=epochs)) as batches:
         for moved in batches:

@@ -151,6 +151,8 @@ def _pack(groundwork: Groundwork, order: torch.Tensor) -> dict[str, tuple[str, t
         places[order] = torch.arange(len(order))
         found["similar"] = groundwork.nearest.similar[order]
         found["neighbours"] = places[groundwork.nearest.neighbours[order]].int()
+    if groundwork.freedoms is not None:
+        found["freedoms"] = groundwork.freedoms[order]
     arrays = {name: np.ascontiguousarray(each.numpy()) for name, each in found.items() if each is not None}
     return {name: (str(each.dtype), each.shape, each.tobytes()) for name, each in arrays.items()}
 
@@ -160,7 +162,10 @@ def _unpack(known: dict[str, tuple[str, tuple[int, ...], bytes]], order: torch.T
         name: torch.from_numpy(np.frombuffer(bytearray(content), dtype).reshape(shape))
         for name, (dtype, shape, content) in known.items()
     }
-    nearest = spectrum = None
+    nearest = spectrum = freedoms = None
+    if "freedoms" in found:
+        freedoms = torch.empty_like(found["freedoms"])
+        freedoms[order] = found["freedoms"]
     if "neighbours" in found:
         similar = torch.empty_like(found["similar"])
         neighbours = torch.empty(similar.shape, dtype=torch.int64)
@@ -169,7 +174,13 @@ def _unpack(known: dict[str, tuple[str, tuple[int, ...], bytes]], order: torch.T
         nearest = Nearest(similar, neighbours)
     if "right" in found:
         spectrum = Spectrum(values=found["values"], right=found["right"], left=None)
-    return Groundwork(mean=found.get("mean"), scatter=found.get("scatter"), spectrum=spectrum, nearest=nearest)
+    return Groundwork(
+        mean=found.get("mean"),
+        scatter=found.get("scatter"),
+        spectrum=spectrum,
+        nearest=nearest,
+        freedoms=freedoms,
+    )
 
 
 @functools.cache

@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -54,6 +55,8 @@ class Part:
 
     flops_per_item: float
     output_bytes_per_item: int
+    largest_bytes_per_item: int
+    """Of whatever tensor is made on the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,14 +135,37 @@ class _Seen:
     """Of each call: the autograd node of what it returned, or None."""
     flops: list[int]
     """Counted up to the end of each call, and at last in all."""
+    largest: list[int]
+    """Numbers in the largest tensor made since the call before, and at last since the last call."""
     sources: list[Any]
     result: Tensor
 
 
+class _Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Looks at every tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._largest = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        made = function(*arguments, **(options or {}))
+        is_new = all(each.alias_info is None for each in function._schema.returns)  # and no view of another, such as a weight
+        for each in made if isinstance(made, tuple | list) else (made,):
+            if is_new and isinstance(each, Tensor):
+                self._largest = max(self._largest, each.numel())
+        return made
+
+    def since_last(self) -> int:
+        """The most numbers in one, since this was last asked."""
+        largest, self._largest = self._largest, 0
+        return largest
+
+
 def _observe(network: Network, watched: _Watched, inputs: Inputs) -> _Seen:
     """Run the whole forward once with autograd on, and note every watched call."""
-    seen = _Seen(paths=[], outputs=[], nodes=[], flops=[], sources=[], result=torch.empty(0))
-    counter = FlopCounterMode(display=False)
+    seen = _Seen(paths=[], outputs=[], nodes=[], flops=[], largest=[], sources=[], result=torch.empty(0))
+    counter, sizes = FlopCounterMode(display=False), _Sizes()
     paths = {module: path for path, module in watched.paths.items()}
 
     def note(module: nn.Module, arguments: Any, output: Any) -> None:
@@ -148,6 +174,7 @@ def _observe(network: Network, watched: _Watched, inputs: Inputs) -> _Seen:
         seen.paths.append(paths[module])
         seen.nodes.append(None if tensor is None else tensor.grad_fn)
         seen.flops.append(counter.get_total_flops())
+        seen.largest.append(sizes.since_last())
 
     def note_source(module: nn.Module, arguments: Any, output: Tensor) -> None:
         if not isinstance(inputs, Tensor) and _same(arguments[0], inputs["input_ids"]):
@@ -161,7 +188,7 @@ def _observe(network: Network, watched: _Watched, inputs: Inputs) -> _Seen:
     ]
     had_grad = {parameter: parameter.requires_grad for parameter in network.module.parameters()}
     try:
-        with torch.enable_grad(), counter:
+        with torch.enable_grad(), counter, sizes:
             for parameter in had_grad:
                 parameter.requires_grad_(True)
             if isinstance(inputs, Tensor):
@@ -173,6 +200,7 @@ def _observe(network: Network, watched: _Watched, inputs: Inputs) -> _Seen:
             else:
                 seen.result = network.extract(dict(inputs))
         seen.flops.append(counter.get_total_flops())
+        seen.largest.append(sizes.since_last())
     finally:
         for hook in hooks:
             hook.remove()
@@ -278,6 +306,7 @@ def _describe(
                 name for name in state if _owner(name, watched.paths) not in called and _is_glue(name, watched.paths)
             ]
         flops = seen.flops[-1 if last else end] - (seen.flops[begin - 1] if begin else 0)
+        largest = max(seen.largest[begin:] if last else seen.largest[begin : end + 1])
         shape = seen.result.shape if last else _size_of(calls[end].output)
         parts.append(
             Part(
@@ -285,6 +314,7 @@ def _describe(
                 tensors=tuple(names),
                 flops_per_item=flops / num_items,
                 output_bytes_per_item=4 * shape.numel() // num_items,
+                largest_bytes_per_item=4 * largest // num_items,
             )
         )
         begin = end + 1

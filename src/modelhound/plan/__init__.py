@@ -19,7 +19,7 @@ from modelhound.plan.explanation import ExplainedNode, explain_plan
 from modelhound.plan.forecast import Forecast, forecast_plan
 from modelhound.plan.memory import peak_bytes
 from modelhound.plan.placing import Parcel, Placement, place_chains
-from modelhound.plan.planning import make_plan, replan
+from modelhound.plan.planning import least_bytes, make_plan, replan
 
 __all__ = [
     "Chain",
@@ -35,6 +35,7 @@ __all__ = [
     "Step",
     "explain_plan",
     "forecast_plan",
+    "least_bytes",
     "make_plan",
     "peak_bytes",
     "place_chains",

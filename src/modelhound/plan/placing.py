@@ -26,7 +26,7 @@ __all__ = ["Parcel", "Placement", "place_chains"]
 
 _PRECISION = 1e-3  # of the time that bisection looks for
 _MOST_PARCELS = 16
-_WORTH_CUTTING = 0.03  # of a worker's time, for running again what parcels share
+_WORTH_CUTTING = 0.1  # of a worker's time, for running again what parcels share; with less, a death costs more
 _WINDOW = 0.25  # of a parcel: how far a cut may move to where less is shared
 
 _Seconds = npt.NDArray[np.float64]

@@ -20,7 +20,7 @@ from modelhound.plan.fitting import Arrangement, Sizes, arrange, arrange_unchang
 from modelhound.plan.memory import reserve_bytes
 from modelhound.plan.tree import Node, grow_trees, sort_chains
 
-__all__ = ["make_plan", "replan"]
+__all__ = ["least_bytes", "make_plan", "replan"]
 
 _CHUNK_GROWTH = 1.4  # from one number of chunks tried to the next
 _BATCH_SHRINKING = 4
@@ -287,9 +287,18 @@ def _list_steps(arranged: Arrangement) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _say_what_would_fit(nodes: Sequence[Node], chains: Sequence[Chain], num_items: int, costs: Costs) -> RequestError:
+def least_bytes(chains: Iterable[Chain], *, num_items: int, costs: Costs) -> int:
+    """Memory with which there certainly is a plan: items run one at a time."""
+    return _count_least(grow_trees(sort_chains(chains)), num_items, costs)
+
+
+def _count_least(nodes: Sequence[Node], num_items: int, costs: Costs) -> int:
     sizes = Sizes(num_items=num_items, chunk_items=1, batch_items=1)
-    enough = arrange_unchanged(nodes, sizes).peak_bytes + _reserve(nodes, sizes, costs, prefetch=False)
+    return arrange_unchanged(nodes, sizes).peak_bytes + _reserve(nodes, sizes, costs, prefetch=False)
+
+
+def _say_what_would_fit(nodes: Sequence[Node], chains: Sequence[Chain], num_items: int, costs: Costs) -> RequestError:
+    enough = _count_least(nodes, num_items, costs)
     too_large = [chain.model for chain in chains if _count_alone(chain, num_items) > costs.memory_bytes]
     advice = "allow that much"
     if 0 < len(too_large) < len(chains):

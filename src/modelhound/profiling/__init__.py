@@ -5,6 +5,7 @@
     assembling     tensors -> a network that holds just those
     feeding        items, or stored outputs of the layers before, a batch at a time
     benches        models taken apart, with their files and layers: everything that is not timed
+    configurations which layers are run, and how
     jobs           one job from the files to the score, timed
     staging        what several jobs of one model stand on: outputs that were stored for them
     rounds         what is measured in one go, and where its files lie
@@ -14,6 +15,7 @@ Nothing here knows run folders, or what the seconds mean.
 """
 
 from modelhound.profiling.benches import Bench, Workload, prepare_bench
-from modelhound.profiling.jobs import Configuration, configurations_of, profile_configuration
+from modelhound.profiling.configurations import Configuration, configurations_of
+from modelhound.profiling.jobs import profile_configuration
 
 __all__ = ["Bench", "Configuration", "Workload", "configurations_of", "prepare_bench", "profile_configuration"]

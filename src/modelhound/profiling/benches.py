@@ -19,6 +19,7 @@ from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.errors import ModelError, RequestError
 from modelhound.features.many import usable_memory
 from modelhound.features.workshop import Specimen, Workshop
+from modelhound.meter import count_cores
 from modelhound.models import ModelRef, Network, source_of
 from modelhound.models.parts import PROBE_TOKENS, all_tensors
 from modelhound.profiling.layers import Layers, find_layers
@@ -28,7 +29,7 @@ from modelhound.settings import LastLayers, ModelSettings, ProfileSettings
 
 __all__ = ["Bench", "Workload", "plan_workload", "prepare_bench"]
 
-_CPU_BATCH, _QUICK_CPU_BATCH, _CUDA_BATCH = 4, 2, 64
+_FEWEST_ON_CPU, _MOST_ON_CPU, _CUDA_BATCH = 2, 32, 64
 _LARGEST = 1024
 _PEAK_OUTPUTS = 3  # inside a part, about so many tensors of the size of its input or output live at once
 
@@ -173,7 +174,7 @@ def plan_workload(
         batch = min(_largest_batch(bench, device, network), len(dataset))
         notes.append(f"batches of {batch} items are the largest that fit")
     elif settings.batch == "auto":
-        on_cpu = _QUICK_CPU_BATCH if settings.quick else _CPU_BATCH
+        on_cpu = _FEWEST_ON_CPU if settings.quick else max(_FEWEST_ON_CPU, min(_MOST_ON_CPU, count_cores()))
         batch = on_cpu if device == "cpu" else _CUDA_BATCH
     else:
         batch = int(settings.batch)

@@ -17,43 +17,22 @@ import torch
 from torch import Tensor
 
 from modelhound.data import Dataset
-from modelhound.errors import ModelError
 from modelhound.meter import Meter
 from modelhound.models import Network
 from modelhound.models.parts import RunPart, running
 from modelhound.profiling.assembling import assemble, build_usually, move
 from modelhound.profiling.benches import Bench, Workload
+from modelhound.profiling.configurations import Configuration
 from modelhound.profiling.feeding import Meal, Stored, decoded_meals, stored_meals
 from modelhound.profiling.weight_files import forget, read_all, read_some
 from modelhound.records import ConfigurationProfiled, Progress, ScoringTimed, Watch, silent
 from modelhound.scores import FeatureSet, score
 from modelhound.settings import ProfileSettings
 
-__all__ = ["Configuration", "Stage", "configurations_of", "profile_configuration"]
+__all__ = ["Stage", "profile_configuration", "warm_up_scoring"]
 
 _SCORED_SHARES = (0.25, 0.5, 1.0)
 _FEWEST_SCORED = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
-    """Which layers of a model are run, and how."""
-
-    name: str
-    form: str
-    """full, part, joint or apart."""
-    layers: str
-    num_layers_run: int
-    trunk_stop: int
-    """Parts before this one are a trunk that is run once for all heads; 0 where there is none."""
-    first: int
-    """The part with which every head begins."""
-    heads: tuple[int, ...]
-    """Which of the bench's files bring the heads."""
-
-    @property
-    def is_fed_with_outputs(self) -> bool:
-        return self.first > 0 and self.trunk_stop == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,56 +62,6 @@ class _Share:
     names: tuple[str, ...]
 
 
-def configurations_of(
-    bench: Bench, settings: ProfileSettings
-) -> tuple[list[Configuration], list[tuple[str, ModelError]]]:
-    """What to run of this model, and which of it the model does not have."""
-    found: list[Configuration] = []
-    missing: list[tuple[str, ModelError]] = []
-    num_layers, everyone = len(bench.layers), tuple(range(len(bench.files)))
-    asked = [("part", span) for span in settings.part_spans()] + [("joint", span) for span in settings.joint_spans()]
-    for form, span in asked:
-        is_full = span.text == "full"
-        name = "full" if is_full else f"{'last' if form == 'part' else 'joint'} {span.text}"
-        try:
-            first = bench.layers.start_of(span)
-            if form == "joint" and first == 0:
-                raise ModelError(
-                    f"cannot join heads of {span.text} layers to {bench.model}: expected fewer than all of its {num_layers} "
-                    "layers, so that a trunk is left"
-                )
-        except ModelError as error:
-            missing.append((name, error))
-            continue
-        found.append(
-            Configuration(
-                name=name,
-                form="full" if is_full else form,
-                layers=span.text,
-                num_layers_run=span.count(num_layers),
-                trunk_stop=first if form == "joint" else 0,
-                first=first,
-                heads=everyone if form == "joint" else (0,),
-            )
-        )
-    if any(each.form == "joint" for each in found):
-        # The first model apart from the others is the full model itself.
-        alone = 1 if "full" in settings.parts else 0
-        found += [
-            Configuration(
-                name=f"apart {head + 1}",
-                form="apart",
-                layers="full",
-                num_layers_run=num_layers,
-                trunk_stop=0,
-                first=0,
-                heads=(head,),
-            )
-            for head in everyone[alone:]
-        ]
-    return found, missing
-
-
 def profile_configuration(
     configuration: Configuration, stage: Stage, *, scorings: tuple[ScoringTimed, ...] = ()
 ) -> ConfigurationProfiled:
@@ -145,6 +74,8 @@ def profile_configuration(
     files = tuple(dict.fromkeys(share.file for share in shares))
     gc.collect()  # or the rubbish of earlier jobs would be cleared in this one's time
     cold = forget(files)
+    if configuration.is_fed_with_outputs:
+        forget(stage.stored[configuration.first].files)  # another configuration may have read them
     ran = _run(configuration, shares, stage)
     cold_reads, warm_reads = _read_again(shares, files, stage, first=ran.read_seconds if cold else None)
     return ConfigurationProfiled(
@@ -241,15 +172,16 @@ def _run_batches(
             stack.enter_context(running(network, anatomy, share.first, share.stop))
             for network, share in zip(networks, shares, strict=True)
         ]
-        for number, meal in enumerate(_timed(_meals(configuration, stage), meter)):
+        for meal in _timed(_meals(configuration, stage), meter):
             with meter.phase("data to device"):
                 inputs, value = meal.serve(stage.device, stage.dtype, layout)
+            del meal  # or its memory, which may be much, would be given back between two phases, in nobody's time
             with meter.phase("forward"):
                 if has_trunk:
                     value = runs[0](inputs, None)
                 for row, run in zip(rows, runs[has_trunk:], strict=True):
                     row.append(run(inputs, value).float())
-            stage.watch(Progress(task="batches", done=number + 1, total=total, detail=configuration.name))
+            stage.watch(Progress(task="batches", done=len(rows[0]), total=total, detail=configuration.name))
         features = [torch.cat(row) for row in rows]
     return [each if each.ndim == 2 else each[:, -1].contiguous() for each in features]
 
@@ -329,6 +261,12 @@ def _score_again(features: Tensor, stage: Stage) -> tuple[ScoringTimed, ...]:
                     )
                 )
     return tuple(scorings)
+
+
+def warm_up_scoring(settings: ProfileSettings, device: str) -> None:
+    """What the first score of a process pays for libraries and handles is no part of any job."""
+    features = torch.randn(2 * _FEWEST_SCORED, _FEWEST_SCORED, device=device)
+    _score(features, settings.scorers[0], settings.class_counts()[0], seed=settings.seed)
 
 
 def _score(features: Tensor, scorer: str, num_classes: int, *, seed: int) -> None:

@@ -17,7 +17,7 @@ import psutil
 from modelhound.data import Dataset
 from modelhound.errors import RequestError
 from modelhound.profiling.benches import Bench
-from modelhound.profiling.jobs import Configuration
+from modelhound.profiling.configurations import Configuration
 from modelhound.records import ConfigurationProfiled
 from modelhound.settings import ProfileSettings
 from modelhound.store import cache_folder

@@ -19,8 +19,9 @@ from modelhound.data import Dataset, load_batches
 from modelhound.models import Network
 from modelhound.profiling.assembling import assemble, move
 from modelhound.profiling.benches import Bench, plan_workload
+from modelhound.profiling.configurations import Configuration
 from modelhound.profiling.feeding import Stored, store_outputs
-from modelhound.profiling.jobs import Configuration, Stage
+from modelhound.profiling.jobs import Stage, warm_up_scoring
 from modelhound.profiling.weight_files import read_some
 from modelhound.records import Watch, silent
 from modelhound.settings import ProfileSettings
@@ -42,6 +43,7 @@ def open_stage(
     """Everything is done before this returns; leaving the context removes the stored outputs."""
     dtype = _choose_dtype(settings, device)
     network = _build_whole(bench, device, dtype)
+    warm_up_scoring(settings, device)
     workload = plan_workload(bench, dataset, settings, device=device, network=network)
     items = dataset.select(range(workload.num_items))
     starts = [each.first for each in configurations if each.is_fed_with_outputs]

@@ -118,6 +118,8 @@ class LatencyMeasured(Record, frozen=True, kw_only=True, tag="latency_point"):
     """What the operators that are bound by computing would take if they reached the ceiling."""
     memory_seconds: float | None = None
     """What the others would take if they reached the ceiling of memory."""
+    reorder_seconds: float | None = None
+    """At that ceiling: to bring tensors of convolutions into the order that quick kernels want, and back."""
 
     peak_memory_bytes: int
     """On the device: weights, inputs and whatever the call held at once."""

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from modelhound.errors import StoreError
+
 if TYPE_CHECKING:
     import numpy
 
 __all__ = ["pack_items", "to_plain", "unpack_items"]
+
+_MOST_BYTES = 400_000_000
 
 
 def pack_items(values: "numpy.ndarray") -> bytes:
@@ -21,7 +25,13 @@ def unpack_items(packed: bytes) -> "numpy.ndarray":
     """The float32 array that `pack_items` was given."""
     import numpy
 
-    return numpy.frombuffer(zlib.decompress(packed), dtype="<f4")
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(packed, _MOST_BYTES)
+    if not unpacker.eof:  # cut off, or made by a stranger, who can make a gigabyte of a megabyte
+        raise StoreError(
+            f"cannot read a record: expected the scores of at most {_MOST_BYTES // 4} items, do not trust it"
+        )
+    return numpy.frombuffer(content, dtype="<f4")
 
 
 def to_plain(value: object) -> Any:

@@ -160,7 +160,8 @@ def models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, factor
     slug = "".join(letter if letter.isalnum() else "-" for letter in first.model)
     return Chart(
         name=f"breakeven_models_{unit}_{slug}",
-        title=f"{first.model} on {first.num_items:,} items: from how many models on searching costs more, in {title}",
+        title=f"{first.model} on {first.num_items:,} items: from how many models on searching costs more"
+        + ("" if unit == "seconds" else f", in {title}"),
         caption="Dots are break-even counts with their intervals; right of a dot the search takes longer than that training.",
         data=tuple(rows),
         draw=lambda data: _draw_models(data, title, [str(row["what"]) for row in rows]),

@@ -27,7 +27,7 @@ from modelhound.report.parts import (
     Table,
 )
 from modelhound.report.search_drawing import title_of
-from modelhound.report.search_view import SearchView, view_search
+from modelhound.report.search_view import SearchView, view_search, was_run
 from modelhound.store import Run
 
 __all__ = ["comparison_page"]
@@ -146,11 +146,17 @@ def _common_models(views: Sequence[SearchView], names: Sequence[str]) -> list[Se
             if model in each:
                 speed = view.ranking.num_items / max(each[model].seconds, 1e-9)
                 low, high = each[model].interval
+                record = next((one for one in view.measured if one.model == model), None)
+                known = speed if record is None or was_run(record) else None
                 rows.append(
-                    {"model": model, "run": name, "score": each[model].score, "low": low, "high": high, "speed": speed}
+                    {"model": model, "run": name, "score": each[model].score, "low": low, "high": high, "speed": known}
                 )
     order = common[:_MOST_MODELS]
-    pair = ChartPair(charts=(_score_chart(rows, names, order, metric), _speed_chart(rows, names, order)))
+    charts = [_score_chart(rows, names, order, metric)]
+    timed = [row for row in rows if row["speed"] is not None]
+    if timed:
+        charts.append(_speed_chart(timed, names, order))
+    pair = ChartPair(charts=tuple(charts))
     agreement = _agreement_remarks(scores, names)
     left_out = len(common) - len(order)
     lead = f"{plural(len(common), 'model')} were measured by more than one run" + (
@@ -223,7 +229,7 @@ def _speed_chart(rows: Sequence[Row], names: Sequence[str], order: Sequence[str]
     return Chart(
         name="compare_speed",
         title="Speed of models in common",
-        caption="One mark per run, scoring included. To the right is faster.",
+        caption="One mark per run, scoring included; none where features were remembered. To the right is faster.",
         data=tuple(rows),
         draw=draw,
     )

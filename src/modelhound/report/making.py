@@ -93,7 +93,11 @@ def run_report(settings: ReportSettings, *, watch: Watch = silent) -> ReportResu
     mlflow_runs = []
     for run in runs if settings.mlflow else ():
         step("MLflow")
-        mlflow_runs.append(log_to_mlflow(run, settings.mlflow or "", [out, *_files_of(run), *charts, *exports]))
+        mlflow_runs.append(
+            log_to_mlflow(
+                run, settings.mlflow or "", {"": [out, *_files_of(run)], "charts": charts, "records": exports}
+            )
+        )
     watch(Progress(task="report", done=steps, total=steps))
     return ReportResult(
         runs=tuple(paths),

@@ -16,8 +16,9 @@ from modelhound.analysis.wording import (
     short_name,
 )
 from modelhound.records import Ranking
+from modelhound.report.finals_section import finals_figures, finals_sentence
 from modelhound.report.parts import Figure, Sentence, Strong
-from modelhound.report.search_view import SearchView
+from modelhound.report.search_view import SearchView, was_run
 
 __all__ = ["answer_sentence", "key_figures", "supporting_sentences"]
 
@@ -27,6 +28,8 @@ def answer_sentence(view: SearchView) -> Sentence:
     ranking = view.ranking
     if not ranking.models:
         return ("No model has been measured yet.",) if view.run.answer is None else ("No model could be measured.",)
+    if ranking.finals is not None:
+        return finals_sentence(ranking, ranking.finals, view.data)
     best = ranking.models[0]
     interval = metric_interval_text(ranking.metric, best.interval)
     meaning = {
@@ -49,7 +52,7 @@ def supporting_sentences(view: SearchView) -> tuple[Sentence, ...]:
     if not ranking.models:
         return (*sentences, ("What failed, and why, is below.",)) if view.run.records else tuple(sentences)
     tied = [row for row in ranking.models if row.rank == 1]
-    if len(tied) > 1:
+    if len(tied) > 1 and ranking.finals is None:
         smallest = min(tied, key=lambda row: row.num_parameters)
         sentences.append(
             (
@@ -65,22 +68,29 @@ def key_figures(view: SearchView) -> tuple[Figure, ...]:
     ranking = view.ranking
     if not ranking.models:
         return ()
+    if ranking.finals is not None:
+        return finals_figures(ranking.finals)
     best = ranking.models[0]
     tried = len(ranking.models) + len(view.dropped)
     size = f"{count_text(best.num_parameters)} parameters, the best of {plural(tried, 'model')}"
     figures = [Figure(question="Which model", value=_name_only(best.model), note=size)]
     if view.certainty is not None and len(ranking.models) > 1:
         figures.append(_sureness(ranking, view.certainty))
-    speed = ranking.num_items / max(best.seconds, 1e-9)
-    figures.append(
-        Figure(
-            question="How fast",
-            value=f"{number_text(speed)} items/s",
-            note=f"on {view.device or 'this device'}: {duration_text(best.seconds)} of this search, scoring included",
-        )
-    )
+    figures.append(_speed(view))
     figures.append(_reason(ranking, view.certainty))
     return tuple(figures)
+
+
+def _speed(view: SearchView) -> Figure:
+    best = view.ranking.models[0]
+    took = f"{duration_text(best.seconds)} of this search, scoring included"
+    record = next((each for each in view.measured if each.model == best.model), None)
+    if record is not None and not was_run(record):
+        note = f"its features were remembered: {took}; --fresh runs it again"
+        return Figure(question="How fast", value="not run", note=note)
+    speed = view.ranking.num_items / max(best.seconds, 1e-9)
+    where = view.device or "this device"
+    return Figure(question="How fast", value=f"{number_text(speed)} items/s", note=f"on {where}: {took}")
 
 
 def _sureness(ranking: Ranking, certainty: Certainty) -> Figure:

@@ -12,7 +12,7 @@ from typing import Any
 
 from modelhound.analysis.certainty import pareto_front, scorer_agreement
 from modelhound.analysis.wording import duration_text, plural, short_name
-from modelhound.records import ModelDropped, ModelMeasured, Ranking
+from modelhound.records import ModelDropped, ModelMeasured, RankedModel, Ranking
 from modelhound.report.charts import Chart, Row
 from modelhound.report.search_drawing import (
     BEATEN,
@@ -30,6 +30,7 @@ from modelhound.report.search_drawing import (
     draw_total,
     title_of,
 )
+from modelhound.report.search_view import was_run
 
 __all__ = [
     "agreement_chart",
@@ -75,15 +76,20 @@ def ranking_chart(ranking: Ranking) -> Chart:
     )
 
 
-def speed_chart(ranking: Ranking, measured: Sequence[ModelMeasured]) -> Chart:
-    """Score against items per second."""
-    items = {record.model: record.num_items for record in measured}
-    speeds = {row.model: items.get(row.model, ranking.num_items) / max(row.seconds, 1e-9) for row in ranking.models}
-    rows = _front_rows(ranking, "items_per_second", speeds, larger_is_better=True)
+def speed_chart(ranking: Ranking, measured: Sequence[ModelMeasured]) -> Chart | None:
+    """Score against items per second, of those that were run; None where fewer than two were."""
+    items = {record.model: record.num_items for record in measured if was_run(record)}
+    models = [row for row in ranking.models if row.model in items]
+    if len(models) < 2:
+        return None
+    speeds = {row.model: items[row.model] / max(row.seconds, 1e-9) for row in models}
+    rows = _front_rows(models, "items_per_second", speeds, larger_is_better=True)
+    left_out = len(ranking.models) - len(models)
+    remembered = f" {plural(left_out, 'model')} whose features were remembered did not have to run." if left_out else ""
     return Chart(
         name="search_speed",
         title=f"{title_of(ranking.metric)} against speed",
-        caption="Up and to the right is better. The line joins the models that no other beats in both.",
+        caption=f"Up and to the right is better. The line joins the models that no other beats in both.{remembered}",
         data=rows,
         draw=lambda data: _front(data, rows, ranking.metric, "items_per_second", "items per second", "step-before"),
     )
@@ -92,7 +98,7 @@ def speed_chart(ranking: Ranking, measured: Sequence[ModelMeasured]) -> Chart:
 def size_chart(ranking: Ranking) -> Chart:
     """Score against parameters."""
     sizes = {row.model: float(row.num_parameters) for row in ranking.models}
-    rows = _front_rows(ranking, "parameters", sizes, larger_is_better=False)
+    rows = _front_rows(ranking.models, "parameters", sizes, larger_is_better=False)
     return Chart(
         name="search_size",
         title=f"{title_of(ranking.metric)} against size",
@@ -246,8 +252,9 @@ def _front(data: Any, rows: Sequence[Row], metric: str, name: str, title: str, s
     )
 
 
-def _front_rows(ranking: Ranking, name: str, values: dict[str, float], *, larger_is_better: bool) -> tuple[Row, ...]:
-    models = ranking.models
+def _front_rows(
+    models: Sequence[RankedModel], name: str, values: dict[str, float], *, larger_is_better: bool
+) -> tuple[Row, ...]:
     costs = [-values[row.model] if larger_is_better else values[row.model] for row in models]
     front = pareto_front(costs, [row.score for row in models])
     sides = _choose_labels([values[row.model] for row in models], [row.score for row in models], front)

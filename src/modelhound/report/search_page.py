@@ -21,9 +21,10 @@ from modelhound.records import ItemMap, ModelDropped, ModelMeasured, PlanMade, R
 from modelhound.report import search_charts as charts
 from modelhound.report.commands import command_to_train
 from modelhound.report.common_sections import command_section, failure_section, kicker, machine_section
+from modelhound.report.finals_section import finals_section
 from modelhound.report.parts import Block, Cell, ChartPair, Column, Page, Section, Table
 from modelhound.report.search_answer import answer_sentence, key_figures, supporting_sentences
-from modelhound.report.search_view import SearchView, view_search
+from modelhound.report.search_view import SearchView, view_search, was_run
 from modelhound.report.search_views import hardest_gallery, map_chart, plan_tree, timeline_chart
 from modelhound.store import Run
 
@@ -35,17 +36,24 @@ _MOST_PLANS = 6  # of a race with many rungs, the last
 def search_page(run: Run) -> Page:
     """The whole page."""
     view = view_search(run)
-    best = view.ranking.models[0] if view.ranking.models else None
+    best = _best_model(view.ranking)
     return Page(
-        title=f"{best.model if best else 'No answer'} · {view.data} · modelhound",
+        title=f"{best or 'No answer'} · {view.data} · modelhound",
         kicker=kicker(run),
         answer=answer_sentence(view),
         sentences=supporting_sentences(view),
         figures=key_figures(view),
-        next_step=("Fine-tune it", command_to_train(run.settings, best.model)) if best else None,
+        next_step=("Fine-tune it", command_to_train(run.settings, best)) if best else None,
         sections=_sections(view),
         is_running=run.answer is None,
     )
+
+
+def _best_model(ranking: Ranking) -> str | None:
+    """The first, or who won the finals; None where nobody can be told."""
+    if ranking.finals is not None:
+        return ranking.finals.winner
+    return ranking.models[0].model if ranking.models else None
 
 
 def ranking_table(ranking: Ranking, measured: Sequence[ModelMeasured], dropped: Sequence[ModelDropped] = ()) -> Table:
@@ -89,7 +97,7 @@ def ranking_table(ranking: Ranking, measured: Sequence[ModelMeasured], dropped: 
 def _ranking_row(
     row: RankedModel, record: ModelMeasured | None, ranking: Ranking, scorers: Sequence[str]
 ) -> tuple[Cell, ...]:
-    speed = ranking.num_items / max(row.seconds, 1e-9)
+    speed = ranking.num_items / max(row.seconds, 1e-9) if record is None or was_run(record) else None
     return (
         Cell(row.model),
         Cell(f"{row.rank}{'=' if row.tied else ''}", row.rank),
@@ -99,7 +107,7 @@ def _ranking_row(
         Cell(count_text(row.num_parameters), row.num_parameters),
         Cell(f"{record.num_features:,}", record.num_features) if record else Cell("–"),
         Cell(duration_text(row.seconds), row.seconds),
-        Cell(number_text(speed), speed),
+        Cell("–" if speed is None else number_text(speed), speed),
         Cell(bytes_text(record.peak_memory_bytes), record.peak_memory_bytes) if record else Cell("–"),
         Cell(str(row.size_rank), row.size_rank),
     )
@@ -108,6 +116,7 @@ def _ranking_row(
 def _sections(view: SearchView) -> tuple[Section, ...]:
     notes = [(record.model, note) for record in view.measured for note in record.notes]
     found = (
+        finals_section(view.ranking),
         _ranking_section(view),
         _front_section(view),
         _race_section(view),
@@ -138,7 +147,8 @@ def _ranking_section(view: SearchView) -> Section | None:
 def _front_section(view: SearchView) -> Section | None:
     if len(view.ranking.models) < 2:
         return None
-    pair = ChartPair(charts=(charts.speed_chart(view.ranking, view.measured), charts.size_chart(view.ranking)))
+    speed, size = charts.speed_chart(view.ranking, view.measured), charts.size_chart(view.ranking)
+    pair = ChartPair(charts=(size,) if speed is None else (speed, size))
     return Section(
         name="trade-offs", title="Speed and size", lead="What a smaller or faster model costs.", blocks=(pair,)
     )
@@ -218,6 +228,6 @@ def _items_section(view: SearchView) -> Section | None:
 
 
 def _commands(view: SearchView) -> Section:
-    best = view.ranking.models[0].model if view.ranking.models else None
+    best = _best_model(view.ranking)
     more = [("Fine-tune the best", command_to_train(view.run.settings, best))] if best else []
     return command_section(view.run, more=more)

@@ -16,7 +16,7 @@ from modelhound.records import ModelDropped, ModelMeasured, Ranking, RunStarted
 from modelhound.settings import METRICS, decisive_scorer
 from modelhound.store import Run
 
-__all__ = ["SearchView", "view_search"]
+__all__ = ["SearchView", "view_search", "was_run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,11 @@ def view_search(run: Run) -> SearchView:
         dropped=tuple(sorted(dropped.values(), key=lambda each: -each.score)),
         certainty=certainty,
     )
+
+
+def was_run(record: ModelMeasured) -> bool:
+    """Whether the network itself was run: where its features were remembered, its time says nothing of its speed."""
+    return any(each.phase == "forward" for each in record.phases)
 
 
 def _read_ranking(run: Run) -> Ranking | None:

@@ -2,21 +2,23 @@
 
 In:  a run, the address of a tracking server or store, and files to attach
 Out: one MLflow run
-MLflow is an extra. Nothing here knows a verb: settings become parameters, the numbers of the answer metrics.
+MLflow is an extra. Nothing here knows a verb: settings become parameters, the numbers of the answer and of the records metrics.
 """
 
 import contextlib
 import math
+import os
 import re
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from modelhound.errors import RequestError
-from modelhound.records import Failure, RunStarted
-from modelhound.report.flattening import flat_row
+from modelhound.records import Failure, ItemMap, ItemSkipped, RunStarted
+from modelhound.report.flattening import Scalar, flat_row, flat_rows_by_kind
 from modelhound.store import Run
 
 __all__ = ["log_to_mlflow"]
@@ -24,10 +26,18 @@ __all__ = ["log_to_mlflow"]
 _EXPERIMENT = "modelhound"
 _MOST_PARAMETER = 500  # characters that every version of MLflow takes
 _MOST_METRICS = 2000
+_NAMING = (
+    *("model", "data", "device", "precision", "configuration", "mode", "way", "item_kind", "num_ranks", "rank"),
+    *("num_models", "num_items", "batch", "image", "tokens", "workers"),
+)
+"""What tells records of one kind from each other."""
 
 
-def log_to_mlflow(run: Run, address: str, artefacts: Sequence[Path] = ()) -> str:
-    """The id of the MLflow run that now holds parameters, metrics and artefacts of `run`."""
+def log_to_mlflow(run: Run, address: str, artefacts: Mapping[str, Sequence[Path]] = types.MappingProxyType({})) -> str:
+    """The id of the MLflow run that now holds parameters, metrics and artefacts of `run`; artefacts by folder."""
+    os.environ.setdefault(
+        "MLFLOW_LOGGING_LEVEL", "WARNING"
+    )  # read when it is imported; its tables are its own business
     try:
         from mlflow.entities import Metric, Param, RunTag
         from mlflow.exceptions import MlflowException
@@ -52,8 +62,9 @@ def log_to_mlflow(run: Run, address: str, artefacts: Sequence[Path] = ()) -> str
                 params=parameters if start == 0 else [],
                 tags=tags if start == 0 else [],
             )
-        for path in artefacts:
-            client.log_artifact(identity, str(path))
+        for folder, paths in artefacts.items():
+            for path in paths:
+                client.log_artifact(identity, str(path), folder or None)
         client.set_terminated(identity)
     except (MlflowException, OSError, ValueError) as error:
         said = str(error).strip().splitlines()
@@ -71,21 +82,50 @@ def _metrics(run: Run) -> dict[str, float]:
     lists = {}
     if isinstance(answer, dict):
         lists = {name: each for name, each in answer.items() if _is_list_of_things(each)}
-        found |= _numbers("", {name: each for name, each in answer.items() if name not in lists})
+        found |= _numbers("", flat_row({name: each for name, each in answer.items() if name not in lists}))
     for name, things in lists.items():
         for place, thing in enumerate(things):
             own = next((str(thing[key]) for key in ("model", "name", "kind", "data") if key in thing), str(place))
-            found |= _numbers(f"{name}/{own}/", thing)
-    return dict(list(found.items())[:_MOST_METRICS])
+            found |= _numbers(f"{name}/{own}/", flat_row(thing))
+    return dict(list((found | _record_metrics(run)).items())[:_MOST_METRICS])
+
+
+def _record_metrics(run: Run) -> dict[str, float]:
+    """Every number of the records, under what tells one record from the others of its kind."""
+    found: dict[str, float] = {}
+    records = [each for each in run.records if not isinstance(each, RunStarted | Failure | ItemMap | ItemSkipped)]
+    for kind, rows in flat_rows_by_kind(records).items():
+        telling = _telling(rows)
+        for row in rows:
+            own = " ".join(str(row[name]) for name in telling if row.get(name) is not None)
+            found |= _numbers(f"{kind}/{own}/" if own else f"{kind}/", row)
+    return found
+
+
+def _telling(rows: Sequence[Mapping[str, Scalar]]) -> list[str]:
+    """The model, and as few other names as tell the rows from each other."""
+    naming = [
+        name for name in dict.fromkeys(name for row in rows for name in row) if name.rpartition(".")[2] in _NAMING
+    ]
+    found = [name for name in naming if name.endswith("model")]
+    for name in naming:
+        values = {row.get(name) for row in rows}
+        if (
+            name not in found
+            and len(values) > 1
+            and len({tuple(row.get(each) for each in found) for row in rows}) < len(rows)
+        ):
+            found.append(name)
+    return found
 
 
 def _is_list_of_things(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
-def _numbers(prefix: str, thing: dict[str, Any]) -> dict[str, float]:
+def _numbers(prefix: str, row: Mapping[str, Scalar]) -> dict[str, float]:
     numbers = {}
-    for name, value in flat_row(thing).items():
+    for name, value in row.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             numbers[_name(f"{prefix}{name}")] = float(value)
     return numbers

@@ -12,6 +12,7 @@ import numpy as np
 
 from modelhound.analysis.bounds import Verdict
 from modelhound.analysis.scaling import Scaling
+from modelhound.analysis.wording import list_text
 from modelhound.records import ModelTrained, RankTrained
 from modelhound.report.charts import Chart, Row, phase_scale
 
@@ -212,10 +213,20 @@ def _verdicts(verdicts: Sequence[Verdict]) -> Chart:
     return Chart(
         name="train_verdicts",
         title="How much faster a step is with one part of it for free",
-        caption="; ".join(f"{_name(each.model, each.num_ranks)}: {each.sentence}" for each in verdicts[:3]),
+        caption=_say_verdicts(verdicts),
         data=tuple(rows),
         draw=_draw_verdicts,
     )
+
+
+def _say_verdicts(verdicts: Sequence[Verdict]) -> str:
+    """Of one run the whole sentence; of several what bounds each."""
+    if len(verdicts) == 1:
+        return verdicts[0].sentence
+    runs: dict[str, list[str]] = {}
+    for each in verdicts:
+        runs.setdefault(each.bound, []).append(_name(each.model, each.num_ranks))
+    return "; ".join(f"{bound}: {list_text(names, most=3)}" for bound, names in runs.items())
 
 
 def _draw_verdicts(data: Any) -> "altair.TopLevelMixin":

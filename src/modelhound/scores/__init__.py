@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 import torch
 
 from modelhound.errors import DataError, ModelError, RequestError
-from modelhound.scores.algebra import Algebra
+from modelhound.scores.algebra import BLOCK_BYTES, Algebra
 from modelhound.scores.feature_set import FeatureSet, Missing, Score
 from modelhound.scores.groundwork import Groundwork
+from modelhound.scores.knn import BLOCK_ROWS
 from modelhound.scores.registry import REGISTRY
 from modelhound.settings import SCORERS_BEYOND_CLASSES, Task
 
-__all__ = ["FeatureSet", "Groundwork", "Score", "Scores", "score"]
+__all__ = ["FeatureSet", "Groundwork", "Score", "Scores", "score", "scoring_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,16 @@ def score(
                 _check_score(name, result)
                 values[name] = result
     return Scores(values=values, missing=missing, groundwork=algebra.groundwork)
+
+
+def scoring_bytes(num_items: int, num_features: int, num_classes: int) -> int:
+    """About how much memory scoring takes at most, the features themselves not counted."""
+    rank = min(num_items, num_features)
+    copies = 3 * 4 * num_items * num_features  # put in order, and standardised for what learns
+    blocks = 2 * min(BLOCK_BYTES, 8 * num_items * max(num_features, num_classes))
+    matrices = 5 * 8 * rank * rank  # the scatter, its eigenvectors, and what decomposing takes
+    similarities = 3 * 4 * min(num_items, BLOCK_ROWS) ** 2
+    return copies + blocks + matrices + similarities
 
 
 def _check_scorers(scorers: Sequence[str], task: Task) -> None:

@@ -24,9 +24,9 @@ from modelhound.scores.feature_set import FeatureSet
 from modelhound.scores.groundwork import Groundwork, Nearest, Spectrum
 from modelhound.scores.split import Split, draw_held_out, draw_held_out_of_each_class, standardise
 
-__all__ = ["MOST_MAIN_DIRECTIONS", "Algebra", "add_by_class", "add_square", "mirror"]
+__all__ = ["BLOCK_BYTES", "MOST_MAIN_DIRECTIONS", "Algebra", "add_by_class", "add_square", "mirror"]
 
-_BLOCK_BYTES = 64 * 2**20
+BLOCK_BYTES = 64 * 2**20
 _ROWS_TO_SORT = 2048  # by class in one product: more would spend more on products with 0, fewer would make them small
 _PANELS = 8  # of a symmetric product, of which only those on and below the diagonal are made
 
@@ -51,7 +51,7 @@ class Algebra:
         self.num_items, self.num_features = feature_set.features.shape
         self._targets = feature_set.targets.to(feature_set.features.device)
         self._given = feature_set.groundwork
-        self._nearest = feature_set.groundwork.nearest
+        self._nearest, self._freedoms = feature_set.groundwork.nearest, feature_set.groundwork.freedoms
         self._splits: dict[int, Split] = {}
 
     @property
@@ -176,6 +176,12 @@ class Algebra:
             self._nearest = find()
         return self._nearest
 
+    def freedoms(self, find: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """What a ridge regression with the usual penalties leaves to each item: known, or found now."""
+        if self._freedoms is None:
+            self._freedoms = find()
+        return self._freedoms
+
     @property
     def groundwork(self) -> Groundwork:
         """What was known or has been found out so far and does not depend on the targets."""
@@ -185,6 +191,7 @@ class Algebra:
             scatter=found.get("scatter", self._given.scatter),
             spectrum=found.get("spectrum", self._given.spectrum),
             nearest=self._nearest,
+            freedoms=self._freedoms,
         )
 
     @cached_property
@@ -278,8 +285,9 @@ class Algebra:
     def fitted_blocks(self, weights: torch.Tensor | None) -> Iterator[tuple[slice, torch.Tensor]]:
         """U times `weights`, [rank, any number], some rows at a time; no weights stand for the identity."""
         spectrum = self.spectrum
+        num_columns = len(spectrum.values) if weights is None else weights.shape[1]
         if spectrum.left is not None:
-            for rows in self.slices(self.num_items, max(len(spectrum.values), self.num_classes)):
+            for rows in self.slices(self.num_items, max(len(spectrum.values), self.num_classes, num_columns)):
                 yield rows, spectrum.left[rows] if weights is None else spectrum.left[rows] @ weights
             return
         assert spectrum.right is not None
@@ -287,7 +295,8 @@ class Algebra:
         if weights is not None:
             whitening = whitening @ weights
         for rows, centred in self.centred_blocks():
-            yield rows, centred @ whitening
+            for part in self.slices(len(centred), num_columns):
+                yield slice(rows.start + part.start, rows.start + part.stop), centred[part] @ whitening
 
     def split(self, seed: int) -> Split:
         """The items to learn from and to test on, drawn once for each seed."""
@@ -302,7 +311,7 @@ class Algebra:
     @staticmethod
     def slices(length: int, width: int) -> Iterator[slice]:
         """Cut so that a float64 matrix as wide as this fits into a block."""
-        step = max(1, _BLOCK_BYTES // (8 * max(1, width)))
+        step = max(1, BLOCK_BYTES // (8 * max(1, width)))
         for start in range(0, length, step):
             yield slice(start, min(start + step, length))
 

@@ -39,3 +39,5 @@ class Groundwork:
     scatter: torch.Tensor | None = None
     spectrum: Spectrum | None = None
     nearest: Nearest | None = None
+    freedoms: torch.Tensor | None = None
+    """What `ridge` leaves each item to itself at each of its penalties, [num_items, num_penalties]."""

@@ -27,10 +27,10 @@ from modelhound.scores.feature_set import Score
 from modelhound.scores.groundwork import Nearest
 from modelhound.scores.outcomes import judge_items
 
-__all__ = ["MOST_NEIGHBOURS", "choose_num_neighbours", "score_by_knn"]
+__all__ = ["BLOCK_ROWS", "MOST_NEIGHBOURS", "choose_num_neighbours", "score_by_knn"]
 
 MOST_NEIGHBOURS = 5
-_BLOCK_ROWS = 2048  # a block of similarities has 16 MiB
+BLOCK_ROWS = 2048  # a block of similarities has 16 MiB
 _UNSURE = 4e-6  # float32 similarities of some thousand features are off by less than half of this
 _TIE = 1e-9  # similarities are at most 1 and computed to about 1e-15
 _VOTES = 1e-6  # shared seats are fractions, so equal numbers of votes are equal only up to rounding
@@ -42,7 +42,9 @@ def score_by_knn(algebra: Algebra, *, seed: int) -> Score:
     num_neighbours = min(most, algebra.num_items - 1)
     vectors = _UnitVectors(algebra)
     # one more than the most that could be asked for, so that other labels find what they need
-    similar, neighbours = algebra.nearest(lambda: _find_nearest(vectors, min(MOST_NEIGHBOURS, algebra.num_items - 1) + 1))
+    similar, neighbours = algebra.nearest(
+        lambda: _find_nearest(vectors, min(MOST_NEIGHBOURS, algebra.num_items - 1) + 1)
+    )
     unsure = similar[:, num_neighbours - 1] - similar[:, num_neighbours] <= _UNSURE
     similar, neighbours = similar[:, :num_neighbours], neighbours[:, :num_neighbours]
     if algebra.task == "classification":
@@ -54,7 +56,7 @@ def score_by_knn(algebra: Algebra, *, seed: int) -> Score:
             voters = [algebra.targets_of(neighbour) for neighbour in neighbours[rows].T]
             outcomes[rows] = _judge_shares(algebra, rows, sum(voters[1:], voters[0]) / num_neighbours)
     unsure_items = unsure.nonzero().squeeze(1)
-    step = max(1, _BLOCK_ROWS**2 // max(algebra.num_items, algebra.num_classes))  # each looks at all items at once
+    step = max(1, BLOCK_ROWS**2 // max(algebra.num_items, algebra.num_classes))  # each looks at all items at once
     for items in torch.split(unsure_items, step):
         outcomes[items] = _judge_exactly(vectors, algebra, items, num_neighbours)
     return Score.from_items(outcomes)
@@ -86,7 +88,7 @@ class _UnitVectors:
         return scaled * (self._scales[items, None] * largest).float()
 
     def blocks(self) -> list[slice]:
-        return [slice(i, min(i + _BLOCK_ROWS, self.num_items)) for i in range(0, self.num_items, _BLOCK_ROWS)]
+        return [slice(i, min(i + BLOCK_ROWS, self.num_items)) for i in range(0, self.num_items, BLOCK_ROWS)]
 
 
 def _find_nearest(vectors: _UnitVectors, count: int) -> Nearest:

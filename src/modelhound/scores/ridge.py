@@ -44,7 +44,8 @@ def score_by_ridge(algebra: Algebra, *, seed: int) -> Score:
     # features that do not vary: any penalty gives the means of the targets
     scale = float(values.mean()) if len(values) else 1.0
     kept = torch.stack([values / (values + relative * scale) for relative in RELATIVE_PENALTIES], dim=1)
-    errors, freedoms = _try_penalties(algebra, kept)
+    freedoms = algebra.freedoms(lambda: _find_freedoms(algebra, kept))
+    errors = _try_penalties(algebra, kept, freedoms)
     best = int(errors.argmin())
     outcomes = torch.empty(algebra.num_items, dtype=torch.float64, device=values.device)
     for rows, fitted in algebra.fitted_blocks(kept[:, best, None] * algebra.targets_in_left):
@@ -57,7 +58,7 @@ def leave_one_out(algebra: Algebra, penalties: Sequence[float]) -> list[torch.Te
     """For each penalty (absolute) the predictions of items by the fit to all others, [num_items, num_classes]."""
     values = algebra.spectrum.values
     kept = torch.stack([values / (values + penalty) for penalty in penalties], dim=1)
-    _, freedoms = _try_penalties(algebra, kept)
+    freedoms = _find_freedoms(algebra, kept)
     predictions = []
     for index in range(len(penalties)):
         blocks = algebra.fitted_blocks(kept[:, index, None] * algebra.targets_in_left)
@@ -76,26 +77,29 @@ def _leave_out(targets: torch.Tensor, fitted: torch.Tensor, freedom: torch.Tenso
     return targets - (targets - fitted) / freedom[:, None]
 
 
-def _try_penalties(algebra: Algebra, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Squared leave-one-out errors, [num_penalties], and 1 - H_ii, [num_items, num_penalties]; `kept` is v / (v + penalty)."""
+def _find_freedoms(algebra: Algebra, kept: torch.Tensor) -> torch.Tensor:
+    """1 - H_ii, [num_items, num_penalties]; `kept` is v / (v + penalty)."""
+    freedoms = torch.empty(algebra.num_items, kept.shape[1], dtype=torch.float64, device=kept.device)
+    for rows, left in algebra.left_blocks():
+        freedoms[rows] = (1 - 1 / algebra.num_items - left.square() @ kept).clamp_min_(_LEAST_FREEDOM)
+    return freedoms
+
+
+def _try_penalties(algebra: Algebra, kept: torch.Tensor, freedoms: torch.Tensor) -> torch.Tensor:
+    """Squared leave-one-out errors, [num_penalties]."""
     num_directions, num_penalties = kept.shape
     seen, means, rotation = _rotate_targets(algebra.targets_in_left, algebra.target_means)
     # one wide product is twice as fast as one for each penalty
     weights = (kept[:, :, None] * seen[:, None, :]).reshape(num_directions, num_penalties * len(means))
     errors = torch.zeros(num_penalties, dtype=torch.float64, device=kept.device)
-    freedoms = torch.empty(algebra.num_items, num_penalties, dtype=torch.float64, device=kept.device)
-    for block, left in algebra.left_blocks():
-        for part in algebra.slices(len(left), weights.shape[1]):
-            rows = slice(block.start + part.start, block.start + part.stop)
-            free = (1 - 1 / algebra.num_items - left[part].square() @ kept).clamp_min_(_LEAST_FREEDOM)
-            aims = algebra.targets_of(rows) if rotation is None else algebra.targets_through(rows, rotation)
-            fitted = (left[part] @ weights).view(len(aims), num_penalties, len(means))
-            squares = fitted.sub_((aims - means)[:, None]).square_().sum(2)
-            if rotation is not None:  # what of a target the rotated columns do not reach
-                squares += (algebra.target_lengths(rows) - aims.square().sum(1)).clamp_min_(0)[:, None]
-            errors += (squares / free.square()).sum(0)
-            freedoms[rows] = free
-    return errors, freedoms
+    for rows, through in algebra.fitted_blocks(weights):
+        aims = algebra.targets_of(rows) if rotation is None else algebra.targets_through(rows, rotation)
+        fitted = through.view(len(aims), num_penalties, len(means))
+        squares = fitted.sub_((aims - means)[:, None]).square_().sum(2)
+        if rotation is not None:  # what of a target the rotated columns do not reach
+            squares += (algebra.target_lengths(rows) - aims.square().sum(1)).clamp_min_(0)[:, None]
+        errors += (squares / freedoms[rows].square()).sum(0)
+    return errors
 
 
 def _rotate_targets(seen: torch.Tensor, means: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

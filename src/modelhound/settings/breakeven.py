@@ -50,7 +50,7 @@ class BreakevenSettings(ModelSettings, DataSettings):
     """How many models of the pool to search over."""
 
     scenario: tuple[str, ...] = ()
-    """Your own, beside S1 and S2: epochs=30,sets=5,share=0.5, where share is what pruning leaves of the work of all sets."""
+    """Your own, beside S1 and S2: epochs=20-30,sets=5,share=0.5, where share is what pruning leaves of the work of all sets."""
 
     assume: tuple[str, ...] = ()
     """Extrapolate: items=40000,epochs=20,models=100,device=1.1,model=1.5, each a number or a range such as 10-15; the last
@@ -102,10 +102,9 @@ class BreakevenSettings(ModelSettings, DataSettings):
     def epochs_run(self) -> int:
         return min(self.epochs, self.measured_epochs or self.epochs)
 
-    def own_scenario(self) -> dict[str, float] | None:
-        """epochs, sets and share, as far as given; None where no scenario is."""
-        pairs = _pairs("scenario", self.scenario, _SCENARIO)
-        return {name: low for name, (low, _) in pairs.items()} if pairs else None
+    def own_scenario(self) -> dict[str, tuple[float, float]]:
+        """Both ends of epochs, and twice the same of sets and share; as far as given."""
+        return _pairs("scenario", self.scenario, _SCENARIO)
 
     def assumptions(self) -> dict[str, tuple[float, float]]:
         """Both ends of each."""
@@ -134,12 +133,22 @@ class BreakevenSettings(ModelSettings, DataSettings):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < 1e9):
                 raise RequestError(f"cannot use --{name.replace('_', '-')} {value!r}: expected a number above 0")
-        scenario = self.own_scenario() or {}
+        if self.measured_epochs is not None and self.measured_epochs > self.epochs:
+            raise RequestError(
+                f"cannot use --measured-epochs {self.measured_epochs} of {self.epochs} epochs: expected no more of them, "
+                "leave it out to run all"
+            )
+        scenario = self.own_scenario()
         if scenario and "epochs" not in scenario:
             raise RequestError(f"cannot use --scenario {','.join(self.scenario)!r}: expected epochs=N in it")
-        if not 0 < scenario.get("share", 1) <= 1:
+        ranges = [name for name, (low, high) in scenario.items() if name != "epochs" and low != high]
+        if ranges:
             raise RequestError(
-                f"cannot use a share of {scenario['share']:g} in --scenario: expected more than 0, at most 1"
+                f"cannot use a range of {ranges[0]} in --scenario: expected one number, epochs may be a range"
+            )
+        if not 0 < scenario.get("share", (1, 1))[0] <= 1:
+            raise RequestError(
+                f"cannot use a share of {scenario['share'][0]:g} in --scenario: expected more than 0, at most 1"
             )
         self.assumptions()
 

@@ -30,6 +30,7 @@ USUAL_BATCHES, QUICK_BATCHES = 50, 5
 _USUAL_WARMUP, _QUICK_WARMUP = 5, 1
 _USUAL_REPEATS, _QUICK_REPEATS = 3, 2
 _MOST_HEADS = 64
+_MOST_CLASSES = 100_000  # a layer of 2048 inputs and so many outputs already takes 800 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ class ProfileSettings(ModelSettings, DataSettings):
     """How many of them are the first few that rates leave out; the default is 5, with --quick 1."""
 
     batch: str = "auto"
-    """Items per batch: a number; auto is 4 on a CPU, 2 with --quick, and 64 on a GPU; largest is the largest that fits."""
+    """Items per batch: a number; auto is one for every core of a CPU (at least 2; 2 with --quick) and 64 on a GPU; largest is
+    the largest that fits."""
 
     repeats: int | None = None
     """How often reading weights and scoring are timed; the default is 3, with --quick 2."""
@@ -184,8 +186,8 @@ class ProfileSettings(ModelSettings, DataSettings):
             raise RequestError(
                 "cannot use --loader with --batch and --workers: expected one of them, the file would change nothing"
             )
-        _check_counts("items", self.items, 1)
-        _check_counts("classes", self.classes, 2)
+        _check_counts("items", self.items, 1, 999_999_999)
+        _check_counts("classes", self.classes, 2, _MOST_CLASSES)
         for name in (*self.also, *self.device):
             check_text("device" if name in self.device else "also", name)
         if not self.device:
@@ -222,9 +224,10 @@ def _split_counts(given: object) -> tuple[str, ...]:
     return split_list([str(each) for each in texts])
 
 
-def _check_counts(name: str, counts: tuple[str, ...], least: int) -> None:
+def _check_counts(name: str, counts: tuple[str, ...], least: int, most: int) -> None:
     for count in counts:
-        if not re.fullmatch(r"\d{1,9}", count) or int(count) < least:
+        if not re.fullmatch(r"\d{1,9}", count) or not least <= int(count) <= most:
             raise RequestError(
-                f"cannot use --{name} {count!r}: expected whole numbers of at least {least}, such as 100,1000"
+                f"cannot use --{name} {count!r}: expected whole numbers of at least {least} and at most {most}, such as "
+                "100,1000"
             )

@@ -75,7 +75,8 @@ class SearchSettings(ModelSettings, DataSettings):
     """auto, cpu, cuda or cuda:N."""
 
     on: str = "local"
-    """Where to run: local; ray, the Ray cluster this machine belongs to or else this machine alone; ray://HOST:PORT."""
+    """Where to run: local; ray, the Ray cluster this machine belongs to or else this machine alone;
+    ray://HOST:PORT, the one whose head node listens there (usually on port 6379)."""
 
     run: Path | None = None
     """Folder for the results; the default is named after the request, below runs/."""
@@ -161,5 +162,9 @@ class SearchSettings(ModelSettings, DataSettings):
             raise RequestError(f"cannot use --finals {self.finals!r}: expected auto or a whole number of at least 2")
         check_text("finals_budget", self.finals_budget)
         self.parsed_finals_budget()
+        if self.memory is not None:
+            raise RequestError(
+                "cannot use --memory with --finals: expected no limit, since fine-tuning takes what it needs; leave it out"
+            )
         if self.explain:
             raise RequestError("cannot use --finals with --explain: expected a search that runs, leave one of them out")

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from modelhound.analysis.roofline import Ceilings, least_seconds
+from modelhound.analysis.roofline import Ceilings, least_seconds, reorder_seconds
 from modelhound.errors import ModelError, RequestError
 from modelhound.launch import Outcome, Worker
 from modelhound.records import CeilingsMeasured, Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed, to_plain
@@ -198,19 +198,22 @@ def _record(
 def _with_least_seconds(record: LatencyMeasured, cost: Cost, seen: CeilingsMeasured | None) -> LatencyMeasured:
     if seen is None:
         return record
-    compute, memory = least_seconds_of(record.point, cost, seen)
-    return msgspec.structs.replace(record, compute_seconds=compute, memory_seconds=memory)
+    compute, memory, reorder = least_seconds_of(record.point, cost, seen)
+    return msgspec.structs.replace(record, compute_seconds=compute, memory_seconds=memory, reorder_seconds=reorder)
 
 
-def least_seconds_of(point: LatencyPoint, cost: Cost, seen: CeilingsMeasured) -> tuple[float, float]:
-    """What a point's operators would take at the ceilings: those bound by computing, those bound by memory."""
+def least_seconds_of(point: LatencyPoint, cost: Cost, seen: CeilingsMeasured) -> tuple[float, float, float]:
+    """What a point takes at the ceilings: operators bound by computing, those bound by memory, reordering in memory."""
     ceilings = Ceilings(
         flops_per_second=seen.flops_per_second,
         bytes_per_second=seen.bytes_per_second,
         kinds=seen.kind_flops_per_second,
     )
     width = 0.5 if point.precision in _HALF else 1.0
-    return least_seconds(cost.operators, ceilings, batch=point.batch, width=width)
+    return (
+        *least_seconds(cost.operators, ceilings, batch=point.batch, width=width),
+        reorder_seconds(cost.operators, ceilings, batch=point.batch, width=width),
+    )
 
 
 def _failed(point: LatencyPoint, cost: Cost, outcome: Outcome, timeout: float) -> LatencyFailed:

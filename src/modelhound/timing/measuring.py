@@ -98,24 +98,26 @@ def _measure(asked: PointRequest, start: float) -> Measured:
     original = _kept.take(asked)
     own_bytes = 0 if on_gpu else original.weight_bytes  # it is in memory already
     limit = None if on_gpu or asked.memory_bytes is None else max(0, asked.memory_bytes - own_bytes)
-    with torch.inference_mode(), limited_memory(limit):
+    with limited_memory(limit):
         peak = PeakMemory()
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(asked.point.device)
             before = torch.cuda.memory_allocated(asked.point.device)
+        # Not in inference mode, where tensors are of a kind that takes less time to hand over than those people have.
         subject = _copy_to(original, asked.point)
         inputs = subject.make_inputs(
             asked.point.batch, asked.point.size, device=asked.point.device, dtype=dtype_of(asked.point.precision)
         )
         call = functools.partial(torch.compile(subject.call) if asked.compile else subject.call, inputs)
         watched = _Watched(asked.point.device)
-        with watched.power:
+        with watched.power, torch.inference_mode():
             samples = take_samples(call, _plan(asked), device=asked.point.device, before_sampling=watched.begin)
             last = watched.power.read()
         device_peak = (
             torch.cuda.max_memory_allocated(asked.point.device) - before if on_gpu else peak.bytes_added + own_bytes
         )
-        busy = _look(call, samples, asked)
+        with torch.inference_mode():
+            busy = _look(call, samples, asked)
     measured = _collect(samples, busy, subject, last, watched, device_peak, peak.bytes_held)
     if on_gpu:
         measured = msgspec.structs.replace(measured, tf32=describe_tf32(asked.point.precision))

@@ -29,7 +29,7 @@ from modelhound.timing.limits import Limits
 
 __all__ = ["Learnt", "PricedPoint", "price_points", "recall", "remember"]
 
-_MEMO = "learnt-devices"
+_MEMO = "learnt-of-devices"
 _MOST_ANCHORS = 200
 # Where nothing was ever timed on a device: what networks commonly reach of its ceilings, and what starting a kernel takes.
 _COMPUTE_SHARE, _MEMORY_SHARE, _KERNEL_SECONDS = 0.4, 0.5, 6e-6
@@ -119,7 +119,7 @@ def _predict(
     narrow = 0.5 if point.precision in ("bf16", "fp16") else 1.0
     if ceilings is None:
         return None
-    compute, memory = least_seconds_of(point, cost, ceilings)
+    compute, memory, reorder = least_seconds_of(point, cost, ceilings)
     if predictor is not None:
         return predict_seconds(
             predictor,
@@ -128,6 +128,7 @@ def _predict(
             num_kernels=max(1, cost.num_kernels),
             compute_seconds=compute,
             memory_seconds=memory,
+            reorder_seconds=reorder,
         )
     work = compute / _COMPUTE_SHARE + memory / _MEMORY_SHARE
     guess = max(cost.num_kernels * _KERNEL_SECONDS, work)

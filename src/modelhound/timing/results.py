@@ -20,6 +20,7 @@ from modelhound.analysis.latency import (
     SweepLaw,
     conclude_sweeps,
     find_laws,
+    find_unrest,
     judge_prediction,
     summarise_points,
 )
@@ -64,6 +65,8 @@ class LatencyResult(msgspec.Struct, frozen=True, kw_only=True):
     laws: tuple[SweepLaw, ...]
     conclusions: tuple[HeldConclusion, ...]
     prediction: tuple[AnchorSet, ...]
+    notes: tuple[str, ...] = ()
+    """What a person should know of all these times, in sentences."""
     num_resumed: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -80,6 +83,7 @@ class LatencyResult(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "run": str(self.run),
             "ceilings": [_without_kind(each) for each in self.ceilings],
+            "notes": list(self.notes),
             "points": rows + failed,
             "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.broken],
             "laws": [_law_json(law) for law in self.laws],
@@ -138,16 +142,18 @@ def assemble_result(
 ) -> LatencyResult:
     """Laws, hypotheses and everything else that follows from the points."""
     laws = find_laws(measured, ceilings, margin=margin)
+    summaries = summarise_points(measured, ceilings)
     return LatencyResult(
         run=path,
         ceilings=tuple(ceilings),
         measured=tuple(measured),
-        summaries=summarise_points(measured, ceilings),
+        summaries=summaries,
         failed=tuple(failed),
         broken=tuple(broken),
         laws=laws,
         conclusions=conclude_sweeps(laws),
         prediction=judge_prediction(measured),
+        notes=find_unrest(measured, summaries),
     )
 
 
@@ -244,6 +250,7 @@ def _point_json(record: LatencyMeasured, row: PointSummary) -> dict[str, Any]:
 def _law_json(law: SweepLaw) -> dict[str, Any]:
     answer = law.answer
     chosen = to_plain(answer.law.chosen) if answer.law.chosen else {}
+    device = answer.device_law.exponent if answer.device_law else None
     return {
         "axis": law.axis,
         "model": law.model,
@@ -256,6 +263,8 @@ def _law_json(law: SweepLaw) -> dict[str, Any]:
         "interval": list(answer.law.exponent.overall_interval) if answer.law.exponent else None,
         "knee": answer.law.knee,
         "knee_interval": answer.law.knee_interval,
+        "device_exponent": device.overall if device else None,
+        "device_interval": list(device.overall_interval) if device else None,
         "candidates": [{"form": each.form, "aicc": each.aicc, "weight": each.weight} for each in answer.law.candidates],
         "sentence": answer.law.sentence,
         "hypothesis": {"name": answer.hypothesis.name, "verdict": answer.verdict, "sentence": answer.sentence},

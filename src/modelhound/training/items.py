@@ -17,6 +17,7 @@ from modelhound.training.bench import split_items
 
 __all__ = ["open_items"]
 
+_USUAL_PART = "train"
 _TEST_SHARE = 4  # with --limit: training items per test item of a test part
 
 
@@ -35,11 +36,13 @@ def open_items(settings: TrainSettings, watch: Watch) -> tuple[Dataset, Dataset]
             watch=watch,
         )
 
-    dataset = open_part(settings.split, settings.limit)
+    # with a part to test on there are parts, and the one to train on has this name nearly always
+    split = settings.split if settings.test is None else settings.split or _USUAL_PART
+    dataset = open_part(split, settings.limit)
     if settings.test is None:
         train_positions, test_positions = split_items(dataset, seed=settings.seed)
         return dataset.select(train_positions), dataset.select(test_positions)
-    if settings.test == (settings.split or "train"):
+    if settings.test == split:
         raise RequestError(
             f"cannot test on part {settings.test!r}, which is trained on: expected another --test, or leave it out"
         )

@@ -299,6 +299,11 @@ def _notes(bench: Bench) -> Iterator[str]:
             f"a batch of {bench.course.batch} did not fit into memory: it was cut into {bench.stepper.num_parts} parts whose "
             "gradients were added up; batch normalisation saw the parts"
         )
+    if bench.recipe.batch is not None and bench.course.batch < bench.recipe.batch:
+        yield (
+            f"a batch of {bench.recipe.batch} is more than there are items for each rank: batches of {bench.course.batch} "
+            "were used"
+        )
     left_out = len(bench.course.dataset) - bench.course.steps_per_epoch * bench.course.batch * bench.link.num_ranks
     if left_out:
         yield (

@@ -64,9 +64,7 @@ class LossLog:
             if not math.isfinite(value):
                 step = self._first_step + len(self.values) + 1
                 kept = (
-                    f"the last good checkpoint is {str(self._last_good)!r}"
-                    if self._last_good
-                    else "nothing was kept yet"
+                    f"the last good checkpoint is {self._last_good.name}" if self._last_good else "nothing was kept yet"
                 )
                 raise ModelError(
                     f"cannot go on training: expected a finite loss, found {value} at step {step}; {kept}; use a lower --rate "

@@ -96,9 +96,11 @@ class Series:
             results = msgspec.convert(values, list[RankResult])
         for result in results:
             self._run.append(result.rank)
-            for more in (result.blocks if result is results[0] else None, result.operators):
-                if more is not None:
-                    self._run.append(more)
+            if result.blocks is not None and result is results[0]:
+                self._run.append(result.blocks)
+            if result.operators is not None:
+                trace = str(folder.relative_to(self._run.path) / Path(result.operators.trace).name)
+                self._run.append(msgspec.structs.replace(result.operators, trace=trace))
         trained = results[0].trained
         checkpoint = Path(trained.checkpoint)
         self._run.append(

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from modelhound.analysis.breakeven import Scenario
+from modelhound.analysis.breakeven import make_scenario
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
@@ -37,6 +37,7 @@ from modelhound.store import RunFolder, default_run_path, open_run
 
 __all__ = ["BreakevenResult", "breakeven", "run_breakeven"]
 
+_TIMED = ("trainings", "features", "searches")
 _FEWEST_PER_CLASS = 4  # items: a fifth is tested on, and scorers want two to learn from
 
 
@@ -66,9 +67,7 @@ class BreakevenResult(msgspec.Struct, frozen=True, kw_only=True):
             "weights": self.weights,
             "epochs": self.epochs,
             "findings": to_plain(self.findings),
-            "trainings": [_without_phases(each) for each in self.trainings],
-            "features": [_without_phases(each) for each in self.features],
-            "searches": [_without_phases(each) for each in self.searches],
+            **{name: [_without_phases(each) for each in getattr(self, name)] for name in _TIMED},
             "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
             "notes": list(self.notes),
         }
@@ -204,12 +203,9 @@ def _identity(settings: BreakevenSettings, dataset: Dataset, device: str) -> dic
 
 
 def _asked(settings: BreakevenSettings) -> Asked:
-    own = settings.own_scenario()
     return Asked(
         epochs=settings.epochs,
-        own=Scenario(name="yours", epochs=own["epochs"], sets=own.get("sets", 1), share=own.get("share", 1))
-        if own
-        else None,
+        own=make_scenario(settings.own_scenario()),
         assume=settings.assumptions(),
         price_per_hour=settings.price_per_hour,
         watts=settings.watts,
@@ -237,13 +233,16 @@ class _Job:
 
     def measure(self, models: Sequence[ModelRef], sizes: Sequence[int], pool: Sequence[ModelRef]) -> None:
         """Every model on every number of items, then searches over more and more of the pool."""
-        settings, passes = self._settings, 3 * self._settings.epochs_run()
+        settings, epochs = self._settings, self._settings.epochs_run()
         # in passes over the items, of which training takes about three
-        each = {"full": passes, "head": passes / 3, "cached": 1, "extract": self._settings.repeats}
+        each = {"full": 3 * epochs, "head": epochs, "cached": 1, "extract": settings.repeats}
         counts = sorted({min(count, len(pool)) for count in settings.num_models()}) if pool else []
+        short = [count for count in settings.num_models() if count > len(pool) > 0]
+        if short:
+            self.notes.append(f"models in the pool: {len(pool)}, taken in place of {', '.join(map(str, short))}")
         searched = sizes[len(sizes) // 2]
-        self._total = len(models) * sum(sizes) * (sum(each[mode] for mode in settings.modes) + each["extract"])
-        self._total += 2 * sum(counts) * searched
+        passes = sum(each[mode] for mode in settings.modes) + each["extract"]
+        self._total = len(models) * sum(sizes) * passes + 2 * sum(counts) * searched
         for model in models:
             for size in sizes:
                 items = self._contest.select(size)

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from modelhound.analysis import rank_models
-from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
+from modelhound.analysis.ranking import rank_models
+from modelhound.compat import free_at_once, import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
 from modelhound.errors import BrokenItemError, ModelError, RequestError
 from modelhound.meter import available_memory, describe_machine, resolve_device, utc_now
@@ -179,7 +179,7 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     watch(Progress(task="loading libraries", done=1, total=1))
     device = resolve_device(settings.device) if settings.on == "local" else _find_cluster_device(settings)
     if device == "cpu":
-        keep_freed_memory()
+        _ = keep_freed_memory() if settings.memory is None else free_at_once()
     elif not settings.plain and settings.on == "local":
         from modelhound.features.warming import warm_up
 
@@ -190,7 +190,7 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     scorers = scorers_for(dataset.task, settings.scorers)
     rests_on = (decisive_scorer(scorers),)
     if settings.finals is not None:
-        from modelhound.measuring.finals import check_finals
+        from modelhound.measuring.finals_items import check_finals
 
         check_finals(dataset, settings)
     identity = _identity(settings, dataset, scorers, device)
@@ -333,7 +333,7 @@ def _open(settings: SearchSettings, watch: Watch) -> Dataset:
         limit=settings.limit,
         seed=settings.seed,
         follow_links=settings.follow_links,
-        hold_bytes=0 if settings.plain else int(_SHARE_FOR_FILES * available_memory()),
+        hold_bytes=0 if settings.plain or settings.memory else int(_SHARE_FOR_FILES * available_memory()),
         watch=watch,
     )
     for option in ("pooling", "layers", "tokens"):

@@ -17,6 +17,7 @@ import msgspec
 from modelhound.analysis.bounds import Verdict, judge_blocks
 from modelhound.analysis.findings import Finding, check_findings
 from modelhound.analysis.scaling import Scaling, measure_scaling
+from modelhound.analysis.telemetry import summarise_telemetry
 from modelhound.compat import import_timm, wait_asleep
 from modelhound.data import Dataset
 from modelhound.data.loading import BATCHES_AHEAD
@@ -94,7 +95,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "verdicts": to_plain(verdicts),
             "scaling": to_plain(self.answer.scalings),
             "findings": to_plain(self.answer.findings),
-            "operators": to_plain(self.operators),
+            "operators": [{**to_plain(each), "trace": str(self.run / each.trace)} for each in self.operators],
             "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
             "skipped": [{"item": each.item, "reason": each.reason} for each in self.skipped],
         }
@@ -124,6 +125,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
                 "wall_seconds": each.wall_seconds,
                 "num_steps": each.num_steps,
                 "peak_memory_bytes": each.peak_memory_bytes,
+                "telemetry": to_plain(summarise_telemetry(each.telemetry)),
                 "seconds": {samples.phase: samples.total for samples in each.phases},
             }
             for each in self.ranks_of(run)

@@ -1,0 +1,250 @@
+"""`hound search --finals` as a person meets it: the winner, ties, noise, bad input, kills."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from finals_networks import write_coloured, write_networks
+from modelhound import cli
+from modelhound.records import Finalist, TrialDone
+from modelhound.settings import SearchSettings
+from modelhound.store import read_run
+from modelhound.verbs.search import run_search
+
+
+@pytest.fixture
+def networks() -> dict[str, str]:
+    return write_networks(Path.cwd())
+
+
+@pytest.fixture
+def coloured(tmp_path: Path) -> Path:
+    return write_coloured(tmp_path / "coloured")
+
+
+def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.run(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, " ".join(captured.err.split())
+
+
+def search(capsys: pytest.CaptureFixture[str], data: Path | str, models: list[str], *more: str) -> dict[str, Any]:
+    code, out, err = hound(capsys, "search", str(data), "--models", ",".join(models), "--json", *more)
+    assert code == 0, err
+    document: dict[str, Any] = json.loads(out)
+    return document
+
+
+def test_the_network_that_learns_best_wins_and_leaves_a_checkpoint(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [networks[name] for name in ("sharp", "dull", "dim", "blind")]
+    document = search(capsys, coloured, chosen, "--finals", "3", "--finals-budget", "100%", "--run", "raced")
+    finals = document["finals"]
+    assert finals["winner"] == networks["sharp"]
+    assert finals["verdict"] == "won"
+    first = finals["finalists"][0]
+    low, high = first["interval"]
+    assert low < first["predicted"] < high <= 1
+    assert first["score"] > 0.45
+    assert len(finals["finalists"]) == 3
+    assert 0 < finals["spent_seconds"] <= finals["budget_seconds"]
+    assert (Path("raced") / finals["checkpoint"] / "model.safetensors").is_file()
+    assert read_run(Path("raced")).headline == networks["sharp"]
+
+
+def test_the_table_says_who_won_what_it_rests_on_and_what_it_took(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ",".join(networks[name] for name in ("sharp", "blind"))
+    code, out, _ = hound(capsys, "search", str(coloured), "--models", chosen, "--finals", "2", "--finals-budget", "90s")
+    said = " ".join(out.split())
+    assert code == 0
+    assert "after 20 epochs" in said
+    assert "wins the finals" in said
+    assert "epochs of fine-tuning, tested on 60 items" in said
+    assert "that fine-tuning every model would take" in said
+    assert "Go on from its checkpoint: hound train" in said
+
+
+def test_what_was_trained_is_not_trained_again(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [networks[name] for name in ("sharp", "dull")]
+    options = ("--finals", "2", "--finals-budget", "100%", "--run", "raced")
+    first = search(capsys, coloured, chosen, *options)
+    trained = read_run(Path("raced")).of(TrialDone)
+    second = search(capsys, coloured, chosen, *options)
+    assert read_run(Path("raced")).of(TrialDone) == trained
+    assert second["finals"] == first["finals"]
+
+
+def test_a_race_that_was_stopped_goes_on_with_the_trials_that_are_missing(
+    networks: dict[str, str], coloured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from modelhound.measuring import trial_pool
+
+    settings = SearchSettings(
+        str(coloured),
+        models=(networks["sharp"], networks["dull"]),
+        finals="2",
+        finals_budget="100%",
+        run=Path("raced"),
+    )
+    whole = run_search(SearchSettings(**{**_fields(settings), "run": Path("whole")}))
+    run_trial, count = trial_pool.run_trial, 0
+
+    def stop_at_the_seventh(request: Any, room: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 7:
+            raise KeyboardInterrupt
+        return run_trial(request, room)
+
+    monkeypatch.setattr(trial_pool, "run_trial", stop_at_the_seventh)
+    with pytest.raises(KeyboardInterrupt):
+        run_search(settings)
+    monkeypatch.setattr(trial_pool, "run_trial", run_trial)
+    done = len(read_run(Path("raced")).of(TrialDone))
+    assert 0 < done < len(read_run(Path("whole")).of(TrialDone))
+    finals = run_search(settings).ranking.finals
+    assert finals is not None
+    assert whole.ranking.finals is not None
+    assert [_numbers(row) for row in finals.finalists] == [_numbers(row) for row in whole.ranking.finals.finalists]
+
+
+def _fields(settings: SearchSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in SearchSettings.__dataclass_fields__ if name != "_"}
+
+
+def _numbers(row: Finalist) -> tuple[Any, ...]:
+    return row.model, row.state, row.score, row.epochs, row.rate, row.chance, row.predicted
+
+
+def test_shuffled_labels_end_with_cannot_tell_and_no_name(
+    networks: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = write_coloured(tmp_path / "noise", per_class=30, shuffled=True)
+    chosen = [networks[name] for name in ("sharp", "dull", "dim")]
+    document = search(capsys, noise, chosen, "--finals", "3", "--finals-budget", "100%", "--run", "raced")
+    assert document["finals"]["verdict"] == "cannot tell"
+    assert document["finals"]["winner"] is None
+    assert document["finals"]["checkpoint"] is None
+    assert read_run(Path("raced")).headline == "cannot tell the finalists apart"
+    _, out, _ = hound(
+        capsys,
+        "search",
+        str(noise),
+        "--models",
+        ",".join(chosen),
+        "--finals",
+        "3",
+        "--finals-budget",
+        "100%",
+        "--run",
+        "raced",
+    )
+    assert "Cannot tell" in out
+    assert "suits" not in out
+    assert "wins" not in out
+
+
+def test_a_finalist_that_diverges_is_a_failure_and_the_others_go_on(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [networks[name] for name in ("exploding", "sharp", "dull")]
+    document = search(capsys, coloured, chosen, "--finals", "3", "--finals-budget", "100%")
+    assert document["finals"]["winner"] == networks["sharp"]
+    (failure,) = document["failures"]
+    assert (failure["model"], failure["phase"]) == (networks["exploding"], "finals")
+    assert "finite loss" in failure["error"]
+    states = {row["model"]: row["state"] for row in document["finals"]["finalists"]}
+    assert states[networks["exploding"]] == "failed"
+
+
+def test_fewer_than_ten_items_of_a_class_are_refused_before_anything_runs(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in sorted((coloured / "blue").iterdir())[9:]:
+        file.unlink()
+    code, _, err = hound(
+        capsys, "search", str(coloured), "--models", networks["sharp"], "--finals", "2", "--run", "never"
+    )
+    assert code == 2
+    assert "expected at least 10 items of every class, found 9 of 'blue'" in err
+    assert not Path("never").exists()
+
+
+def test_a_label_missing_from_a_fold_is_refused(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Path("labels.csv")
+    rows = [
+        f"{file},{file.parent.name}{';rare' if place == 0 else ''}"
+        for place, file in enumerate(coloured.rglob("*.png"))
+    ]
+    table.write_text("\n".join(["image,label", *rows]))
+    code, _, err = hound(
+        capsys, "search", str(table), "--task", "multilabel", "--models", networks["sharp"], "--finals", "2"
+    )
+    assert code == 2
+    assert "expected items of 'rare' in every fold" in err
+
+
+def test_a_budget_too_small_for_one_rung_says_what_is_needed(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ",".join(networks[name] for name in ("sharp", "dull"))
+    code, _, err = hound(
+        capsys, "search", str(coloured), "--models", chosen, "--finals", "2", "--finals-budget", "0.0001s"
+    )
+    assert code == 2
+    assert "expected a budget for one rung at least, about" in err
+
+
+def test_one_model_alone_has_no_finals(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = search(capsys, coloured, [networks["sharp"]], "--finals", "auto")
+    assert document["finals"] is None
+    assert any("finals need two models" in warning for warning in document["warnings"])
+
+
+def test_auto_takes_as_many_as_the_budget_allows(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [networks[name] for name in ("sharp", "dull", "dim", "blind")]
+    document = search(capsys, coloured, chosen, "--finals", "auto", "--finals-budget", "25%")
+    assert 2 <= len(document["finals"]["finalists"]) < 4
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--finals", "1"], "expected auto or a whole number of at least 2"),
+        (["--finals", "some"], "expected auto or a whole number of at least 2"),
+        (["--finals-budget", "20%"], "without --finals"),
+        (["--finals", "2", "--finals-budget", "120"], "such as 15%, or seconds, such as 120s"),
+        (["--finals", "2", "--finals-budget", "140%"], "a share of up to 100%"),
+        (["--finals", "2", "--explain"], "cannot use --finals with --explain"),
+        (["--finals", "2", "--memory", "1GB"], "cannot use --memory with --finals"),
+    ],
+)
+def test_bad_options_are_refused(options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = hound(capsys, "search", "digits", *options)
+    assert code == 2
+    assert complaint in err
+
+
+def test_the_winners_checkpoint_can_be_searched_again(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [networks[name] for name in ("sharp", "blind")]
+    document = search(capsys, coloured, chosen, "--finals", "2", "--finals-budget", "100%", "--run", "raced")
+    reference, _, arch = document["finals"]["read_back"].partition(" --arch ")
+    again = search(capsys, coloured, [reference], "--arch", arch)
+    assert again["ranking"][0]["score"] > 0.7
+    shutil.rmtree("raced")

@@ -1,0 +1,74 @@
+"""How every command ends: JSON or tables, charts where asked for, and the page."""
+
+import importlib
+import inspect
+import json
+import webbrowser
+from pathlib import Path
+
+import pytest
+
+from modelhound import cli
+from modelhound.cli.console import open_console
+from modelhound.cli.offering import present, write_charts
+from modelhound.report.verb_charts import charts_of
+from modelhound.store import read_run
+from verb_runs import write_verb_runs
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Addresses that the browser was asked to show."""
+    shown: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: shown.append(address) or True)
+    return shown
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_says_of_a_command_what_the_command_says_of_itself(name: str) -> None:
+    function = getattr(importlib.import_module(f"modelhound.cli.{name}"), name)
+    assert inspect.getdoc(function).splitlines()[0] == cli.COMMANDS[name]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["breakeven", "latency", "loader", "profile", "search", "train"])
+def test_every_verb_that_leaves_a_run_can_show_its_page(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([name, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "--open" in said
+    assert "--json" in said
+    assert ("--charts" in said) == (name != "search")  # whose charts are on its page
+
+
+def test_tables_are_followed_by_how_to_get_the_page(capsys: pytest.CaptureFixture[str], opened: list[str]) -> None:
+    present(Path("runs/my run"), document=dict, tables=lambda: open_console().print("a table"), json=False, show=False)
+    assert capsys.readouterr().out == "a table\nAs a page: hound report 'runs/my run'\n"
+    assert opened == []
+
+
+def test_json_stands_alone_and_the_page_is_shown_all_the_same(
+    capsys: pytest.CaptureFixture[str], opened: list[str], tmp_path: Path
+) -> None:
+    run = write_verb_runs(tmp_path)["profile"]
+    present(run, document=lambda: {"found": 1}, tables=lambda: open_console().print("a table"), json=True, show=True)
+    assert json.loads(capsys.readouterr().out) == {"found": 1}
+    assert opened == [(run / "report.html").as_uri()]
+
+
+def test_charts_and_an_analysis_go_where_they_are_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    charts = charts_of(read_run(write_verb_runs(tmp_path / "runs")["profile"]))[:1]
+    write_charts(lambda: charts, Path("drawn"), analysis=Path("told"), words=lambda drawn: f"{len(drawn)} chart")
+    assert {path.suffix for path in Path("drawn").iterdir()} == {".png", ".svg"}
+    assert Path("told/README.md").read_text() == "1 chart"
+    said = capsys.readouterr().err
+    assert "hound: 1 chart is in drawn" in said
+    assert "hound: the analysis is in told/README.md" in said
+
+
+def test_nothing_measured_leaves_nothing_behind_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    write_charts(lambda: (), Path("drawn"))
+    assert not Path("drawn").exists()
+    assert "nothing to draw" in capsys.readouterr().err
+
+
+def test_charts_that_nobody_asked_for_are_not_drawn() -> None:
+    write_charts(lambda: pytest.fail("drawn"), None)

@@ -1,0 +1,134 @@
+"""One short fine-tuning after the other: what is learned from, what is tested, and what is left after a kill."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from finals_networks import write_coloured, write_networks
+from modelhound.analysis.finals import draw_folds
+from modelhound.data import open_dataset
+from modelhound.measuring.held_items import HeldItems
+from modelhound.measuring.trial_pool import TrialPool
+from modelhound.measuring.trials import Classroom, TrialRequest, TrialResult, run_trial
+from modelhound.records import unpack_items
+from modelhound.settings import ModelSettings
+from tiny_encoders import write_encoder
+
+
+@pytest.fixture
+def networks() -> dict[str, str]:
+    return write_networks(Path.cwd())
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Classroom:
+    dataset = open_dataset(str(write_coloured(tmp_path / "coloured", noise=20.0)))
+    folds = draw_folds(dataset.targets, seed=0)
+    return Classroom(dataset, folds, HeldItems(dataset, "cpu"))
+
+
+def request(model: str, **options: object) -> TrialRequest:
+    asked: dict[str, object] = {
+        "model": model,
+        "model_settings": ModelSettings(models=(model,)),
+        "rate": 0.03,
+        "fold": 0,
+        "cycles": (4,),
+        "device": "cpu",
+        "seed": 0,
+    }
+    return TrialRequest(**(asked | options))  # type: ignore[arg-type]
+
+
+def scores_of(result: TrialResult) -> np.ndarray:
+    assert result.error == ""
+    return unpack_items(result.item_scores)
+
+
+def test_a_trial_tests_the_items_of_its_fold_and_learns_from_the_others(
+    networks: dict[str, str], room: Classroom
+) -> None:
+    result = run_trial(request(networks["sharp"]), room)
+    assert len(scores_of(result)) == len(room.tested_on(0)) == 20
+    assert scores_of(result).mean() > 0.8
+    assert result.num_steps == 4 * (40 // 8)
+
+
+def test_a_network_that_sees_nothing_learns_nothing(networks: dict[str, str], room: Classroom) -> None:
+    assert scores_of(run_trial(request(networks["blind"]), room)).mean() < 0.6
+
+
+def test_items_of_no_fold_are_tested_on_and_never_learned_from(networks: dict[str, str], room: Classroom) -> None:
+    folds = room.folds.copy()
+    folds[:9] = -1
+    other = dataclasses.replace(room, folds=folds)
+    assert not set(other.learned_from(0)) & set(range(9))
+    assert len(other.learned_from(-1)) == len(folds) - 9
+    assert len(scores_of(run_trial(request(networks["sharp"], fold=-1), other))) == 9
+
+
+def test_the_same_trial_gives_the_same_scores(networks: dict[str, str], room: Classroom) -> None:
+    first, second = (run_trial(request(networks["sharp"]), room) for _ in range(2))
+    assert (first.item_scores, first.loss) == (second.item_scores, second.loss)
+
+
+def test_a_stage_goes_on_from_the_one_before_and_begins_anew_where_that_is_gone(
+    networks: dict[str, str], room: Classroom, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoints"
+    asked = request(networks["sharp"], cycles=(2, 4), folder=str(folder))
+    run_trial(msgspec.structs.replace(asked, cycles=(2,)), room)
+    gone_on = run_trial(asked, room)
+    assert gone_on.num_steps == 4 * (40 // 8)
+    assert Path(gone_on.checkpoint).name == "epoch-00002"
+    shutil.rmtree(folder)
+    anew = run_trial(asked, room)
+    assert anew.loss == pytest.approx(gone_on.loss)
+    # a kill after the checkpoint was written and before the result was: the stage is run again, and not on top of itself
+    again = run_trial(asked, room)
+    assert again.loss == pytest.approx(gone_on.loss)
+
+
+def test_a_loss_that_is_no_number_is_told_and_not_raised(networks: dict[str, str], room: Classroom) -> None:
+    result = run_trial(request(networks["exploding"]), room)
+    assert "expected a finite loss" in result.error
+    assert result.item_scores == b""
+
+
+def test_a_probe_tells_seconds_per_item(networks: dict[str, str], room: Classroom) -> None:
+    result = run_trial(request(networks["sharp"], probe=True), room)
+    assert result.error == ""
+    assert 0 < result.seconds < 1
+
+
+def test_items_that_do_not_fit_into_memory_are_streamed_with_the_same_result(
+    networks: dict[str, str], room: Classroom
+) -> None:
+    streaming = dataclasses.replace(room, held=HeldItems(room.dataset, "cpu", most_bytes=0))
+    held, streamed = (run_trial(request(networks["sharp"]), each) for each in (room, streaming))
+    assert streamed.loss == pytest.approx(held.loss, rel=1e-4)
+    assert streamed.item_scores == held.item_scores
+
+
+def test_processes_give_what_this_one_gives(networks: dict[str, str], room: Classroom) -> None:
+    requests = [request(networks[name], fold=fold) for name in ("sharp", "exploding") for fold in (0, 1)]
+    found: dict[int, TrialResult] = {}
+    with TrialPool(room, num_processes=1) as pool:
+        pool.run(requests, found.__setitem__)
+    for place, asked in enumerate(requests):
+        here = run_trial(asked, room)
+        assert (found[place].item_scores, found[place].error) == (here.item_scores, here.error)
+
+
+def test_texts_are_held_as_tokens_and_cut_to_the_longest(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder")
+    dataset = open_dataset("sms", limit=40)
+    model = f"file:{encoder}"
+    room = Classroom(dataset, draw_folds(dataset.targets, seed=0), HeldItems(dataset, "cpu"))
+    result = run_trial(request(model, cycles=(1,), model_settings=ModelSettings(models=(model,), tokens=16)), room)
+    assert len(scores_of(result)) == len(room.tested_on(0))
+    assert 0 < result.loss < 5

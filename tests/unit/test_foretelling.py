@@ -1,0 +1,99 @@
+"""What is foretold of full fine-tuning, held against made-up networks whose end is known."""
+
+import numpy as np
+import pytest
+
+from modelhound.analysis.foretelling import Law, Lesson, expected_left, fit_laws, foretell
+
+LAW = Law(intercept=-0.4, short=0.5, features=0.3, within=0.15, overall=0.2)
+NUM_ITEMS = 400
+
+
+def draw_lessons(seed: int, num_targets: int = 8, num_models: int = 12) -> list[Lesson]:
+    """Networks that follow LAW and stray from it, each data set by an amount of its own."""
+    generator = np.random.default_rng(seed)
+    lessons = []
+    for target in range(num_targets):
+        own = generator.normal(0, (LAW.overall**2 - LAW.within**2) ** 0.5)
+        for _ in range(num_models):
+            short, features = np.log(generator.uniform(0.1, 0.6, 2))
+            full = LAW.intercept + LAW.short * short + LAW.features * features + own + generator.normal(0, LAW.within)
+            lessons.append(
+                Lesson(
+                    target=f"target-{target}",
+                    stage=0,
+                    short=1 - float(np.exp(short)),
+                    features=1 - float(np.exp(features)),
+                    full=1 - float(np.exp(full)),
+                    num_items=NUM_ITEMS,
+                )
+            )
+    return lessons
+
+
+def item_scores(score: float) -> np.ndarray:
+    return (np.arange(NUM_ITEMS) < round(score * NUM_ITEMS)).astype(np.float64)
+
+
+def test_the_law_that_networks_follow_is_found() -> None:
+    (law,) = fit_laws(draw_lessons(0, num_targets=40), num_stages=1)
+    assert law.short == pytest.approx(LAW.short, abs=0.05)
+    assert law.features == pytest.approx(LAW.features, abs=0.05)
+    assert law.within == pytest.approx(LAW.within, rel=0.1)
+    assert law.overall == pytest.approx(LAW.overall, rel=0.2)
+
+
+def test_intervals_cover_nine_of_ten_networks_of_other_data_sets() -> None:
+    laws = fit_laws(draw_lessons(1, num_targets=20), num_stages=1)
+    others = draw_lessons(2, num_targets=20, num_models=6)
+    covered = []
+    for lesson in others:
+        low, high = foretell(item_scores(lesson.short), lesson.features, stage=0, laws=laws).interval
+        covered.append(low <= lesson.full <= high)
+    assert 0.85 <= np.mean(covered) <= 0.96
+
+
+def test_more_is_expected_of_those_that_do_better() -> None:
+    poor, good = (foretell(item_scores(score), 0.7, stage=1) for score in (0.6, 0.8))
+    assert good.score > poor.score
+    assert good.interval[0] < good.score < good.interval[1] <= 1
+
+
+def test_features_count_less_the_longer_the_training() -> None:
+    score, poor, good = (np.array(value) for value in (0.8, 0.5, 0.9))
+    gains = [
+        float(
+            expected_left(score, poor, stage=stage, num_items=NUM_ITEMS)
+            - expected_left(score, good, stage=stage, num_items=NUM_ITEMS)
+        )
+        for stage in range(3)
+    ]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[-1] > 0
+
+
+def test_more_is_expected_of_one_that_still_learns_fast() -> None:
+    now = item_scores(0.8)
+    slow, fast = (foretell(now, 0.7, before=item_scores(before), stage=1) for before in (0.78, 0.5))
+    assert fast.score > slow.score + 0.01
+
+
+def test_longer_training_makes_surer() -> None:
+    widths = [np.ptp(foretell(item_scores(0.8), 0.8, stage=stage).interval) for stage in range(3)]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_nothing_left_to_learn_is_not_the_end_of_doubt() -> None:
+    foretold = foretell(np.ones(50), 1.0, stage=0)
+    assert 0.9 < foretold.interval[0] < foretold.score < 1
+
+
+def test_no_less_than_no_item_at_all_is_foretold_of_a_share() -> None:
+    low, high = foretell((np.arange(60) < 15).astype(np.float64), 0.0, stage=0).interval
+    assert low == 0
+    assert high > low
+
+
+def test_too_few_networks_are_refused() -> None:
+    with pytest.raises(ValueError, match="four or more"):
+        fit_laws(draw_lessons(0, num_targets=1, num_models=3), num_stages=1)

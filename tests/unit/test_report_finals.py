@@ -1,0 +1,137 @@
+"""Finals in words and on the page: who won, ties, noise; no name where nothing can be told."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from modelhound.analysis.finals_wording import basis_sentence, chance_text, cost_sentence, verdict_sentence
+from modelhound.records import Finalist, FinalsAnswer, Ranking
+from modelhound.report.finals_section import finals_figures, finals_section, finals_sentence
+from modelhound.report.parts import Table, plain_text
+
+SIZES = {"zoo:first": 2_000_000, "zoo:second": 1_000_000, "zoo:third": 500}
+
+
+def finalist(model: str, place: int = 1, **changes: Any) -> Finalist:
+    row = Finalist(
+        place=place,
+        model=model,
+        state="in",
+        score=0.8,
+        num_items=300,
+        epochs=6,
+        rate=3e-4,
+        chance=0.5,
+        predicted=0.88,
+        interval=(0.84, 0.91),
+        seconds=12.0,
+    )
+    return msgspec.structs.replace(row, **changes)
+
+
+def answer(**changes: Any) -> FinalsAnswer:
+    finals = FinalsAnswer(
+        verdict="won",
+        ended="certain",
+        winner="zoo:first",
+        finalists=(finalist("zoo:first", chance=0.999), finalist("zoo:second", 2, chance=0.0, state="dropped")),
+        metric="accuracy",
+        confidence=0.9,
+        full_epochs=20,
+        budget_seconds=60.0,
+        spent_seconds=30.0,
+        full_seconds=400.0,
+    )
+    return msgspec.structs.replace(finals, **changes)
+
+
+def ranking(finals: FinalsAnswer | None) -> Ranking:
+    return Ranking(
+        rests_on=("ridge",), confidence=0.95, num_items=300, models=(), by_size=(), size_agreement=None, finals=finals
+    )
+
+
+NOISE = answer(verdict="cannot tell", ended="noise", winner=None)
+TIED = answer(
+    verdict="tied",
+    ended="budget",
+    finalists=(finalist("zoo:first", chance=0.6), finalist("zoo:second", chance=0.4), finalist("zoo:third", 3)),
+)
+
+
+def test_a_winner_is_named_with_what_to_expect_and_what_that_rests_on() -> None:
+    strong, rest = verdict_sentence(answer(), "digits", SIZES)
+    assert strong == "zoo:first"
+    assert rest == (
+        " wins the finals on digits, the best with a chance of more than 99%: 88.0% (84.0 – 91.0%, 90% interval) accuracy "
+        "expected after full fine-tuning."
+    )
+    assert basis_sentence(answer()) == "This rests on 6 of 20 epochs of fine-tuning, tested on 300 items."
+
+
+def test_a_tie_names_the_smallest_of_those_tied() -> None:
+    strong, rest = verdict_sentence(TIED, "digits", SIZES)
+    assert strong == "Cannot tell 2 finalists apart"
+    assert "The smallest of them is zoo:second" in rest
+
+
+def test_one_that_is_ahead_alone_is_not_called_certain() -> None:
+    strong, rest = verdict_sentence(msgspec.structs.replace(TIED, finalists=TIED.finalists[::2]), "digits", SIZES)
+    assert strong == "zoo:first"
+    assert "which is not certain" in rest
+
+
+def test_noise_is_told_without_a_name() -> None:
+    told = "".join(verdict_sentence(NOISE, "digits", SIZES)) + " ".join(
+        f"{each.value} {each.note}" for each in finals_figures(NOISE)
+    )
+    assert told.startswith("Cannot tell")
+    assert "zoo:" not in told
+
+
+@pytest.mark.parametrize(
+    ("finals", "why"),
+    [(answer(), "when the winner was certain"), (TIED, "a larger --finals-budget"), (NOISE, "would take")],
+)
+def test_the_cost_stands_beside_what_it_saves(finals: FinalsAnswer, why: str) -> None:
+    assert "7.5% of the" in cost_sentence(finals)
+    assert why in cost_sentence(finals)
+
+
+def test_the_page_lists_every_finalist() -> None:
+    section = finals_section(ranking(TIED))
+    assert section is not None
+    (table,) = section.blocks
+    assert isinstance(table, Table)
+    assert [row[0].text for row in table.rows] == ["zoo:first", "zoo:second", "zoo:third"]
+    assert [row[1].text for row in table.rows] == ["1=", "1=", "3"]
+    assert len({len(row) for row in table.rows} | {len(table.columns)}) == 1
+    assert plain_text(finals_sentence(ranking(TIED), TIED, "digits")).startswith("Cannot tell 2")
+
+
+def test_a_finalist_that_failed_has_dashes() -> None:
+    lost = finalist(
+        "zoo:third", 3, state="failed", score=None, num_items=0, epochs=0, rate=None, predicted=None, interval=None
+    )
+    section = finals_section(ranking(answer(finalists=(finalist("zoo:first"), lost))))
+    assert section is not None
+    (table,) = section.blocks
+    assert isinstance(table, Table)
+    assert [cell.text for cell in table.rows[1]].count("–") == 4
+
+
+def test_a_search_without_finals_has_no_such_section() -> None:
+    assert finals_section(ranking(None)) is None
+
+
+def test_nobody_who_could_be_trained_is_told_as_such() -> None:
+    lost = answer(verdict="failed", ended="failed", winner=None, finalists=())
+    assert verdict_sentence(lost, "digits", {})[0] == "No finalist could be fine-tuned"
+    assert basis_sentence(lost) == ""
+    assert finals_figures(lost)[0].note == "no finalist could be fine-tuned"
+
+
+@pytest.mark.parametrize(("chance", "text"), [(0.62, "62%"), (0.9999, "more than 99%"), (0.0, "0%")])
+def test_a_chance_is_never_called_certain(chance: float, text: str) -> None:
+    assert chance_text(chance) == text
