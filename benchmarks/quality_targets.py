@@ -23,7 +23,7 @@ from modelhound.data import Dataset, open_dataset
 from modelhound.data.choosing import choose_balanced, strata
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXTS = ROOT / ".carry" / "texts"
+TEXTS = ROOT / ".real.quality" / "texts"
 MOST_TESTED = 1500  # items that judge the truth
 MOST_TEXTS = 3000  # of each packed file
 

@@ -76,6 +76,7 @@ def test_what_was_trained_is_not_trained_again(
     chosen = [networks[name] for name in ("sharp", "dull")]
     options = ("--finals", "2", "--finals-budget", "100%", "--run", "raced")
     first = search(capsys, coloured, chosen, *options)
+    assert first["finals"]["winner"] == networks["sharp"], first
     trained = read_run(Path("raced")).of(TrialDone)
     second = search(capsys, coloured, chosen, *options)
     assert read_run(Path("raced")).of(TrialDone) == trained

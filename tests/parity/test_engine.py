@@ -76,7 +76,7 @@ def test_siblings_that_share_a_trunk_are_too_and_the_trunk_runs_once() -> None:
     assert len(run) < 0.8 * sum(len(chain.segments) for chain in plan.chains)
 
 
-@pytest.mark.parametrize("memory_bytes", [60_000_000, 46_000_000])
+@pytest.mark.parametrize("memory_bytes", [145_000_000, 126_000_000])
 def test_little_memory_changes_the_plan_but_not_the_features(memory_bytes: int) -> None:
     data = open_dataset("fashion", limit=256)
     models = ["zoo:resnet-shapes", "zoo:resnet-shapes-glyphs", "zoo:mobilenet-shapes"]

@@ -50,6 +50,17 @@ def test_rows_are_medians_with_intervals_in_milliseconds_laws_and_points_without
     assert law == sorted(law)
 
 
+def test_beside_lines_that_were_swept_pairs_of_points_are_not_drawn() -> None:
+    swept = [record(1e-3 * batch, batch=batch) for batch in (1, 2, 4)]
+    pair = [record(1e-4 * batch, batch=batch, image=64) for batch in (1, 4)]
+    assert {row["setting"] for row in latency_charts([*swept, *pair])[0].data} == {"image 224, fp32, cuda:0"}
+    assert {row["setting"] for row in latency_charts(pair)[0].data} == {"image 64, fp32, cuda:0"}
+    lost = LatencyPoint(model="tv:resnet18", batch=16, image=64, precision="fp32", device="cuda:0")
+    failed = LatencyFailed(point=lost, why="out of memory", tried=True, message="")
+    drawn = latency_charts([*swept, *pair], failed=[failed])[0]
+    assert {row["setting"] for row in drawn.data} == {"image 224, fp32, cuda:0", "image 64, fp32, cuda:0"}
+
+
 def test_the_law_over_pixels_is_drawn_over_sides() -> None:
     records = [record(1e-7 * side**2, image=side) for side in (64, 96, 128, 160)]
     chart = latency_charts(records, laws=find_laws(records, margin=0.1))[0]

@@ -1,5 +1,6 @@
 """A user's own network, named by its function."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,12 @@ def test_the_stamp_follows_the_file(user_code: Path) -> None:
     before = source_of(model).stamp(model.name)
     user_code.write_text(CODE + "\n")
     assert source_of(model).stamp(model.name) != before
+
+
+def test_functions_of_one_file_can_be_made_by_several_threads_at_once(tmp_path: Path) -> None:
+    file = tmp_path / f"slow_{tmp_path.parent.name.replace('-', '_')}.py"
+    file.write_text("import time\ntime.sleep(0.3)\n" + CODE)  # the others come while it is half run
+    (model,) = find_models([f"py:{file}:fixed"])
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: source_of(model).read_weights(model.name), range(4)))
+    assert len(found) == 4

@@ -47,7 +47,7 @@ LAWS = (
     Law(intercept=-0.13, short=0.72, features=0.62, fall=0.24, within=0.29, overall=0.57),
     Law(intercept=0.03, short=0.77, features=0.54, fall=0.09, within=0.18, overall=0.33),
 )
-"""One for each stage of `analysis.finals`, from 20 networks on two data sets (benchmarks/results/quality_pilot_epyc2_202611.md).
+"""One for each stage of `analysis.finals`, from ten networks on each of two data sets (benchmarks/results/quality_pilot_*.md).
 
 How far data sets differ cannot be known from two of them: `overall` is half as large again as was found.
 """

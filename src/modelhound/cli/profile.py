@@ -206,16 +206,20 @@ def _show_reading(result: "ProfileResult", console: "Console") -> None:
     cold = [median(each.cold_read_seconds) / median(each.warm_read_seconds) for each in full if each.cold_read_seconds]
     if cold:
         console.print(
-            f"Reading weights from the disk takes {min(cold):.1f} to {max(cold):.1f} times as long as from the page cache.",
+            f"Reading weights from the disk takes {_times(cold)} times as long as from the page cache.",
             highlight=False,
         )
     builds = [each.usual_build_seconds[0] / each.seconds_of("build model") for each in full if each.usual_build_seconds]
     if builds:
         console.print(
-            f"Drawing random weights first, as most programs do, makes building {min(builds):.1f} to {max(builds):.1f} times "
-            "as long.",
+            f"Drawing random weights first, as most programs do, makes building {_times(builds)} times as long.",
             highlight=False,
         )
+
+
+def _times(ratios: list[float]) -> str:
+    """From the smallest to the largest; one number where they are the same."""
+    return " to ".join(dict.fromkeys(f"{ratio:.1f}" for ratio in (min(ratios), max(ratios))))
 
 
 def _show_scoring(result: "ProfileResult", console: "Console") -> None:

@@ -50,7 +50,7 @@ _SCORE_SECONDS = {"cpu": 0.2, "cuda": 0.1}
 _LAUNCH_SECONDS = 1e-3
 _MOST_READERS = 4
 _SHARE_OF_ASKED = 0.85
-_EVERYDAY_BYTES = 32 << 20  # modules that are loaded on the way, threads, records
+_EVERYDAY_BYTES = 96 << 20  # modules that are loaded on the way, building networks, threads: measured
 _SAMPLED_TEXTS = 200
 _PADDING = 1.25  # of batches of texts of similar length, with some to spare
 

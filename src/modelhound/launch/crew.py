@@ -251,6 +251,8 @@ class Crew:
                 trouble = CrewError(
                     f"cannot start a worker on the Ray cluster: {reason}; is modelhound installed on all of its machines?"
                 )
+                with contextlib.suppress(Exception):
+                    self._ray.kill(actor)  # one that is only late would keep the place that its successor needs
                 if attempt < _STARTS - 1:
                     actor = self._ask_for(node)
                 continue

@@ -15,6 +15,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,20 +125,24 @@ def _function(name: str) -> Callable[..., Any]:
     return made
 
 
+_importing = threading.RLock()  # a search builds in threads, and one must not see what another has half run
+
+
 def _import_file(file: Path) -> ModuleType:
     name = f"hound_user_{file.stem}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # before it runs, so that what it defines can be pickled
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]
+    with _importing:
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, file)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module  # before it runs, so that what it defines can be pickled
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[name]
+                raise
+        return sys.modules[name]
 
 
 def _takes_pretrained(function: Callable[..., Any]) -> bool:

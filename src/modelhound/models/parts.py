@@ -150,7 +150,8 @@ class _Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         made = function(*arguments, **(options or {}))
-        is_new = all(each.alias_info is None for each in function._schema.returns)  # and no view of another, such as a weight
+        # a view of another, such as a weight, is not made
+        is_new = all(each.alias_info is None for each in function._schema.returns)
         for each in made if isinstance(made, tuple | list) else (made,):
             if is_new and isinstance(each, Tensor):
                 self._largest = max(self._largest, each.numel())

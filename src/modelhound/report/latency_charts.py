@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from modelhound.analysis.latency import PointSummary, SweepLaw, summarise_points
-from modelhound.analysis.laws import seconds_by_law
+from modelhound.analysis.laws import LEAST_SIZES, seconds_by_law
 from modelhound.analysis.samples import median_of
 from modelhound.records import CeilingsMeasured, LatencyFailed, LatencyMeasured, LatencyPoint
 from modelhound.report.charts import Chart, Row
@@ -89,11 +89,14 @@ def _axis_rows(
     axis: AxisName,
     family: str,
 ) -> tuple[Row, ...]:
-    """Points of lines with two sizes or more, and the laws through them."""
+    """Points of lines that were swept, and the laws through them; where none was, of those with two sizes."""
     lines: dict[tuple[str, str], set[int]] = {}
     for record in measured:
         lines.setdefault((record.model, _setting(record.point, axis)), set()).add(_place(record.point, axis))
-    drawn = {line for line, places in lines.items() if len(places) > 1}
+    tried = {line: set(places) for line, places in lines.items() if len(places) > 1}
+    for each in failed:
+        tried.get((each.model, _setting(each.point, axis)), set()).add(_place(each.point, axis))
+    drawn = {line for line, places in tried.items() if len(places) >= LEAST_SIZES} or set(tried)
     rows: list[Row] = []
     for record, summary in zip(measured, summarise_points(measured, ()), strict=True):
         if (record.model, _setting(record.point, axis)) in drawn:

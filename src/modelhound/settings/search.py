@@ -59,7 +59,7 @@ class SearchSettings(ModelSettings, DataSettings):
     """Of the networks' arithmetic; auto is fp32 on a CPU and bf16 on a GPU."""
 
     memory: str | None = None
-    """Memory of the device to use at most, such as 4GB; the default is most of what is free."""
+    """Memory to use at most, such as 4GB: of a GPU, or on a CPU what the search takes beyond libraries and mapped files."""
 
     batch: int | None = None
     """Items per forward pass; the default suits the device and the size of the items."""
