@@ -24,10 +24,12 @@ def make_blueprint(dtype: torch.dtype = torch.float32) -> Blueprint:
     anatomy = dissect(network, torch.randn(2, 3, 8, 8))
     kinds = {name: tensor.dtype for name, tensor in module.state_dict().items()}
     module.to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    slots = module.state_dict(keep_vars=True)
     return Blueprint(
         network=network,
         anatomy=anatomy,
-        slots=module.state_dict(keep_vars=True),
+        slots=slots,
+        templates={name: tensor.to("meta") for name, tensor in slots.items()},
         kinds=kinds,
         parameters=frozenset(name for name, _ in module.named_parameters()),
         layout=torch.channels_last,
