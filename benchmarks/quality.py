@@ -22,10 +22,10 @@ import numpy as np
 
 from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, RATE_FACTOR, FinalsRace, Outcome, Trial
 from modelhound.compat import import_timm
+from modelhound.finals.held_items import HeldItems
+from modelhound.finals.trial_pool import TrialPool
+from modelhound.finals.trials import Classroom, TrialRequest, TrialResult
 from modelhound.measuring.costs import search_once
-from modelhound.measuring.held_items import HeldItems
-from modelhound.measuring.trial_pool import TrialPool
-from modelhound.measuring.trials import Classroom, TrialRequest, TrialResult
 from modelhound.meter import describe_machine, resolve_device, seconds_now
 from modelhound.models import find_models
 from modelhound.records import ModelMeasured, to_plain, unpack_items

@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 
 from modelhound.compat import import_timm, import_transformers
 from modelhound.data import Dataset, Preprocessing, open_dataset
-from modelhound.measuring.held_items import HeldItems
+from modelhound.finals.held_items import HeldItems
 from modelhound.models import ModelRef, Network, find_models, source_of
 from modelhound.settings import ModelSettings
 from quality_targets import ROOT, TEXTS, Target

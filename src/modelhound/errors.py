@@ -25,6 +25,7 @@ __all__ = [
     "RunBusyError",
     "StoreError",
     "UnknownModelError",
+    "explain_error",
     "first_line",
 ]
 
@@ -72,3 +73,9 @@ class StoreError(HoundError):
 def first_line(error: BaseException) -> str:
     """Why somebody else's code failed, in one line that fits into a sentence; its type where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def explain_error(error: Exception) -> str:
+    """An error as one line: our own speak for themselves, others are named."""
+    text = " ".join(str(error).split()) or "no message"
+    return text if isinstance(error, HoundError) else f"{type(error).__name__}: {text}"

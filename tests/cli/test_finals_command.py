@@ -86,7 +86,7 @@ def test_what_was_trained_is_not_trained_again(
 def test_a_race_that_was_stopped_goes_on_with_the_trials_that_are_missing(
     networks: dict[str, str], coloured: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from modelhound.measuring import trial_pool
+    from modelhound.finals import trial_pool
 
     settings = SearchSettings(
         str(coloured),

@@ -31,9 +31,9 @@ MODELS = ["zoo:resnet-glyphs", "zoo:vit-rotation"]
 def _race(folder: Path) -> None:
     """A search with a race, in a process of its own; both its run and its cache lie in the folder."""
     os.environ["MODELHOUND_CACHE"] = str(folder / "cache")
-    from modelhound.measuring import together
+    from modelhound.measuring import deciding
 
-    together._JUDGE_SECONDS = {"cpu": 0.0, "cuda": 0.0}  # small networks: else it would not pay to race
+    deciding._JUDGE_SECONDS = {"cpu": 0.0, "cuda": 0.0}  # small networks: else it would not pay to race
     result = modelhound.search("fashion", RACERS, limit=400, top=1, run=folder / "run", scorers="ridge", workers=0)
     unfinished = folder / "answer.part"
     unfinished.write_text(json.dumps(result.to_json()))

@@ -33,9 +33,9 @@ def test_processes_that_share_a_gpu_learn_what_one_would() -> None:
     from modelhound.analysis.finals import draw_folds
     from modelhound.compat import import_timm
     from modelhound.data import open_dataset
-    from modelhound.measuring.held_items import HeldItems
-    from modelhound.measuring.trial_pool import TrialPool
-    from modelhound.measuring.trials import Classroom, TrialRequest, TrialResult
+    from modelhound.finals.held_items import HeldItems
+    from modelhound.finals.trial_pool import TrialPool
+    from modelhound.finals.trials import Classroom, TrialRequest, TrialResult
     from modelhound.records import unpack_items
     from modelhound.settings import ModelSettings
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import modelhound
-from modelhound.measuring import spread, together
+from modelhound.measuring import deciding, spread
 from modelhound.settings import SearchSettings
 
 RACERS = "zoo:resnet-garments_a,zoo:resnet-glyphs,zoo:vit-rotation,zoo:mobilenet-shapes,zoo:resmlp-rotation"
@@ -88,8 +88,7 @@ class _Calls:
 @pytest.fixture(autouse=True)
 def _race_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks: else it would not pay to race."""
-    for module in (together, spread):
-        monkeypatch.setattr(module, "_JUDGE_SECONDS", {"cpu": 0.0, "cuda": 0.0})
+    monkeypatch.setattr(deciding, "_JUDGE_SECONDS", {"cpu": 0.0, "cuda": 0.0})
 
 
 def _search_spread(monkeypatch: pytest.MonkeyPatch, folder: Path, dies_after: dict[int, int]) -> tuple[Any, _Calls]:
@@ -119,7 +118,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one machine finds."""
     folder = tmp_path_factory.mktemp("alone")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(together, "_JUDGE_SECONDS", {"cpu": 0.0, "cuda": 0.0})
+        patch.setattr(deciding, "_JUDGE_SECONDS", {"cpu": 0.0, "cuda": 0.0})
         patch.setenv("MODELHOUND_CACHE", str(folder / "cache"))
         found = _comparable(modelhound.search("fashion", RACERS, run=folder / "run", **OPTIONS))
     assert found["dropped"]

@@ -17,7 +17,7 @@ import pytest
 
 import modelhound
 from fault_log import note_fault, wanted
-from modelhound.measuring import spread, together
+from modelhound.measuring import deciding, spread
 
 if "HOUND_RAY" not in os.environ:
     pytest.skip("in make test-faults, with HOUND_RAY=1", allow_module_level=True)
@@ -56,8 +56,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def _race_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks: else it would not pay to race. A late parcel is given to another soon."""
     free = {"cpu": 0.0, "cuda": 0.0}
-    monkeypatch.setattr(together, "_JUDGE_SECONDS", free)
-    monkeypatch.setattr(spread, "_JUDGE_SECONDS", free)
+    monkeypatch.setattr(deciding, "_JUDGE_SECONDS", free)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one machine finds."""
     free = {"cpu": 0.0, "cuda": 0.0}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(together, "_JUDGE_SECONDS", free)
+        patch.setattr(deciding, "_JUDGE_SECONDS", free)
         patch.setenv("MODELHOUND_CACHE", str(tmp_path_factory.mktemp("cache")))
         result = modelhound.search("fashion", RACERS, run=tmp_path_factory.mktemp("local") / "run", **OPTIONS)
     found = _comparable(result)

@@ -11,9 +11,9 @@ import pytest
 from finals_networks import write_coloured, write_networks
 from modelhound.analysis.finals import draw_folds
 from modelhound.data import open_dataset
-from modelhound.measuring.held_items import HeldItems
-from modelhound.measuring.trial_pool import TrialPool
-from modelhound.measuring.trials import Classroom, TrialRequest, TrialResult, run_trial
+from modelhound.finals.held_items import HeldItems
+from modelhound.finals.trial_pool import TrialPool
+from modelhound.finals.trials import Classroom, TrialRequest, TrialResult, run_trial
 from modelhound.records import unpack_items
 from modelhound.settings import ModelSettings
 from tiny_encoders import write_encoder

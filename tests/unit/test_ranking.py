@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from modelhound.analysis.ranking import rank_agreement, rank_models
+from modelhound.analysis.ranking import rank_agreement, rank_models, resample_means
 from modelhound.records import ModelDropped, ModelMeasured, pack_items, unpack_items
 
 
@@ -99,6 +99,18 @@ def test_many_items_are_resampled_in_pieces() -> None:
     many = (rng.random(30_000) < 0.5).astype(np.float32)
     low, high = rank_models([model("a", many)], rests_on=["ridge"], seed=0).models[0].interval
     assert high - low == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(30_000), rel=0.1)
+
+
+@pytest.mark.parametrize("num_items", [1000, 4000])
+def test_resampled_means_spread_as_means_do_however_items_are_drawn(num_items: int) -> None:
+    shares = np.array([0.6, 0.95, 0.5])
+    scores = (np.arange(num_items) < (shares * num_items)[:, None]).astype(np.float64)
+    means = resample_means(np.vstack([scores, scores[:1], np.ones(num_items)]), seed=0)
+    assert means.shape == (5, 2000)
+    np.testing.assert_allclose(means[:3].mean(axis=1), shares, atol=0.002)
+    np.testing.assert_allclose(means[:3].std(axis=1), np.sqrt(shares * (1 - shares) / num_items), rtol=0.08)
+    assert (means[0] == means[3]).all()  # the same items for all models
+    np.testing.assert_allclose(means[4], 1.0)
 
 
 def test_no_models_give_an_empty_ranking() -> None:

@@ -1,12 +1,13 @@
 """Models and a data set -> a record of each model, with its scores and where its time went.
 
-    scoring    features of one model -> its record
+    scoring    features of one model -> its record; verdicts: what was found out about them before
     loading    what `hound loader` found, taken over
     plainly    one model after the other, everything anew: the reference
     foreseeing what it would take, before anything runs
     spread     the same on the machines of a Ray cluster; share is what each of its workers does
-    together   all models at once, with everything shared, and those dropped that have lost
-    finals     the best of them once more, by short fine-tuning: trials, trial_pool and held_items are its parts
+    together   all models at once, with everything shared, and those dropped that have lost; its parts are deciding, race, aside
+    comparing  what `hound breakeven` times: trainings, and searches (costs)
+    looking    the items as the best model sees them
     comparing  what `hound breakeven` compares: costs times searches, trainings times trainings
 
 Nothing here knows run folders or rankings.

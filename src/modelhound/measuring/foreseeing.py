@@ -10,11 +10,11 @@ import msgspec
 import torch
 
 from modelhound.data import Dataset, InputForm, Tokenising
-from modelhound.errors import RequestError
+from modelhound.errors import RequestError, explain_error
 from modelhound.features.engine import forms_of
 from modelhound.features.many import Session
-from modelhound.measuring.scoring import Job, explain_error
-from modelhound.measuring.together import choose_dtype, decide_rungs, describe_plan
+from modelhound.measuring.deciding import choose_dtype, decide_rungs, describe_plan
+from modelhound.measuring.scoring import Job
 from modelhound.meter import Meter, seconds_now
 from modelhound.plan import forecast_plan
 from modelhound.records import Failure, PlanMade, SearchForeseen
@@ -58,7 +58,7 @@ def foresee(job: Job) -> SearchForeseen:
         models = tuple(session.specimens)
         plan = session.plan(models, range(len(job.dataset)), score_seconds=score_seconds)
         forecast = forecast_plan(plan)
-        rungs = decide_rungs(job, session, models)
+        rungs = decide_rungs(job, plan)
         fewest = session.plan(models, range(rungs[0]), score_seconds=0.0)
         least = forecast_plan(fewest).total_seconds if len(rungs) > 1 else forecast.total_seconds
         return SearchForeseen(

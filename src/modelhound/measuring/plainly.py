@@ -5,9 +5,9 @@ Out: a record of every model, told as soon as it is there
 Nothing here is shared between models; `together` must give the same scores.
 """
 
-from modelhound.errors import RequestError, StoreError
+from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.features import arrange, build_network, extract_features, suitable_batch
-from modelhound.measuring.scoring import Job, Seen, explain_error, make_record, score_best_layer
+from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, source_of
 from modelhound.records import Failure, ModelMeasured, Progress

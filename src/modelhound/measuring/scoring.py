@@ -15,7 +15,6 @@ import numpy as np
 from modelhound.data import Dataset, InputForm, Preprocessing
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.sources.prepared import PreparedReader
-from modelhound.errors import HoundError
 from modelhound.models import ModelRef
 from modelhound.records import (
     Failure,
@@ -31,7 +30,7 @@ from modelhound.records import (
 from modelhound.scores import FeatureSet, Groundwork, Scores, score
 from modelhound.settings import SearchSettings, decisive_scorer
 
-__all__ = ["Job", "Seen", "explain_error", "make_record", "score_best_layer"]
+__all__ = ["Job", "Seen", "make_record", "score_best_layer"]
 
 
 def _look_away(model: str, features: np.ndarray) -> None:
@@ -141,9 +140,3 @@ def _notes(seen: Seen, dataset: Dataset, scores: Scores, layer: int) -> list[str
         limit = getattr(form, "max_tokens", seen.max_tokens)
         notes.append(f"{seen.num_truncated} of {len(dataset)} texts were cut to {limit} tokens")
     return notes
-
-
-def explain_error(error: Exception) -> str:
-    """An error as one line: our own speak for themselves, others are named."""
-    text = " ".join(str(error).split()) or "no message"
-    return text if isinstance(error, HoundError) else f"{type(error).__name__}: {text}"

@@ -18,8 +18,9 @@ from modelhound.compat import import_timm, wait_asleep
 from modelhound.data import Dataset, InputForm
 from modelhound.features.engine import Rows, chain_of
 from modelhound.features.many import Session
+from modelhound.measuring.deciding import choose_dtype
+from modelhound.measuring.race import Race
 from modelhound.measuring.scoring import Job
-from modelhound.measuring.together import _Race, choose_dtype
 from modelhound.models import ModelRef
 from modelhound.plan import Chain, Costs
 from modelhound.records import Failure, ModelMeasured, unpack_items
@@ -98,7 +99,7 @@ class Warned:
 def survey_share(common: Common, models: Mapping[ModelRef, str], send: Send) -> None:
     """Take models apart, and send what they are made of."""
     job = _job(common, models, send)
-    race = _Race(job)
+    race = Race(job)
     with _open_session(job) as session:
         session.survey(models, failed=race.lose, shortcut="leep" not in job.scorers)
         costs = session._costs(tuple(session.specimens)) if session.specimens else None
@@ -133,7 +134,7 @@ def run_share(common: Common, request: RungRequest, send: Send) -> None:
         send(Sight(model=model, features=features))
 
 
-class _PartOfRace(_Race):
+class _PartOfRace(Race):
     """Tells how models stand instead of judging them: who has lost is decided where all are known."""
 
     def __init__(self, job: Job, send: Send) -> None:

@@ -15,26 +15,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from modelhound.analysis.racing import judge_rung, worthwhile_rungs
+from modelhound.analysis.racing import judge_rung
 from modelhound.data import Dataset, InputForm
 from modelhound.data.shared_items import carry_files, share_items
 from modelhound.data.source import Reader
 from modelhound.data.sources.folder import FileReader
 from modelhound.features.supply import input_key
 from modelhound.launch.crew import Crew, find_device, join_crew
+from modelhound.measuring.deciding import (
+    choose_dtype,
+    decide_rungs,
+    describe_plan,
+    order_by_rungs,
+    possible_rungs,
+    settle_in_fp32,
+)
 from modelhound.measuring.scoring import Job
 from modelhound.measuring.share import Common, Final, RungRequest, Sight, Standing, Surveyed, Warned
-from modelhound.measuring.together import (
-    _JUDGE_SECONDS,
-    _order_by_rungs,
-    _possible_rungs,
-    _settle_in_fp32,
-    choose_dtype,
-    describe_plan,
-)
 from modelhound.meter import Lanes
 from modelhound.models import ModelRef
-from modelhound.plan import Chain, Costs, Deal, Parcel, Segment, forecast_plan, make_plan, place_chains
+from modelhound.plan import Chain, Costs, Deal, Parcel, Segment, make_plan, place_chains
 from modelhound.records import Failure, ModelDropped, Progress
 from modelhound.settings import DEFAULT_TOP, SearchSettings
 
@@ -72,7 +72,7 @@ def measure_spread(job: Job) -> None:
         race.close()
     job.tell(lanes.timeline())
     if job.settings.precision == "auto" and choose_dtype(job) != torch.float32:
-        _settle_in_fp32(job, race.finals, measure_spread)
+        settle_in_fp32(job, race.finals, measure_spread)
 
 
 class _SpreadRace:
@@ -123,8 +123,8 @@ class _SpreadRace:
         """All that can take part are known now, and so is what they share: the same rungs as on one machine."""
         job = self._job
         self.running = [model for model in self._refs if model in self._chains or model in self._known]
-        self.sizes = _possible_rungs(job, len(self._refs) - len(self._known))
-        self._order = _order_by_rungs(job.dataset, self.sizes, job.settings.seed)
+        self.sizes = possible_rungs(job, len(self._refs) - len(self._known))
+        self._order = order_by_rungs(job.dataset, self.sizes, job.settings.seed)
         if len(self.sizes) > 1 and self._chains:
             self.sizes = self._worthwhile()
         with self._lanes.span("cluster", "decode items"):
@@ -255,14 +255,8 @@ class _SpreadRace:
 
     def _worthwhile(self) -> tuple[int, ...]:
         assert self._costs is not None
-        num_items = len(self._job.dataset)
-        plan = make_plan(list(self._chains.values()), num_items=num_items, costs=self._costs)
-        kind = "cpu" if self._job.device == "cpu" else "cuda"
-        return worthwhile_rungs(
-            _possible_rungs(self._job, len(self._chains)),
-            forward_seconds_per_item=forecast_plan(plan).forward_seconds / num_items,
-            judge_seconds=len(self._chains) * _JUDGE_SECONDS[kind],
-        )
+        chains = list(self._chains.values())
+        return decide_rungs(self._job, make_plan(chains, num_items=len(self._job.dataset), costs=self._costs))
 
     def _leave(self, model: str) -> None:
         if model in self.running:

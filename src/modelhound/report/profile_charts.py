@@ -24,12 +24,14 @@ _CURVE_COUNTS = tuple(round(10 ** (step / 4)) for step in range(0, 21))
 _DECADES = [10.0**power for power in range(-5, 7)]
 _TIMES = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500]
 _MOST_CURVES = 12
+_FORMS = ("full", "part", "joint", "apart")
 
 
 def profile_charts(
     records: Sequence[ConfigurationProfiled], findings: ProfileFindings, *, item_counts: Sequence[int] = ()
 ) -> tuple[Chart, ...]:
     """All charts, for every data set and device in turn."""
+    records = _in_reading_order(records)
     charts: list[Chart] = []
     for place in dict.fromkeys((record.data, record.device) for record in records):
         here = [record for record in records if (record.data, record.device) == place]
@@ -41,6 +43,20 @@ def profile_charts(
         if any((each.data, each.device) == place for each in findings.savings):
             charts.append(saving_chart(findings, *place))
     return tuple(charts)
+
+
+def _in_reading_order(records: Sequence[ConfigurationProfiled]) -> list[ConfigurationProfiled]:
+    """Whole models first, then fewer and fewer layers, joint models last; jobs were run in no order of meaning."""
+    places = list(dict.fromkeys((record.data, record.device, record.model) for record in records))
+    return sorted(
+        records,
+        key=lambda each: (
+            places.index((each.data, each.device, each.model)),
+            _FORMS.index(each.form),
+            -each.num_layers_run,
+            each.configuration,
+        ),
+    )
 
 
 def phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:

@@ -76,7 +76,7 @@ def _latency(run: Run, answer: msgspec.Raw) -> Told | None:
     claims: dict[str, list[bool]] = {}
     for law in msgspec.json.decode(answer, type=Answer).laws:
         claims.setdefault(law.answer.hypothesis.relation, []).append(law.answer.verdict == "holds")
-    told = [f"{claim} in {sum(held)} of {len(held)}" for claim, held in claims.items()]
+    told = [f"{claim} in {sum(held) or 'none'} of {len(held)}" for claim, held in claims.items()]
     sentence: Sentence = (
         Strong(f"{seconds_text(quickest.median_seconds)}"),
         f" is the shortest call: {where(quickest)}.",

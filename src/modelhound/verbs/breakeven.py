@@ -16,7 +16,7 @@ from modelhound.analysis.breakeven import make_scenario
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
-from modelhound.errors import ModelError, RequestError, StoreError
+from modelhound.errors import ModelError, RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
@@ -297,7 +297,6 @@ class _Job:
         measure: Callable[[str], TrainingTimed | FeaturesTimed],
     ) -> None:
         """What the run folder holds already, or what is measured now; a model that fails is told and the others go on."""
-        from modelhound.measuring.scoring import explain_error
 
         try:
             stamp = source_of(model).stamp(model.name)

@@ -18,7 +18,7 @@ from modelhound.analysis.bottlenecks import find_bottlenecks
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, modality_of, open_dataset
 from modelhound.data.recommended import loader_for
-from modelhound.errors import RequestError, StoreError
+from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
@@ -217,7 +217,6 @@ class _Job:
 
     def prepare(self, models: Sequence[ModelRef], head_models: Sequence[ModelRef]) -> None:
         """Take every model apart and see what there is to do; a part that no model has is refused before anything is run."""
-        from modelhound.measuring.scoring import explain_error
         from modelhound.profiling import configurations_of, prepare_bench
 
         missing: dict[str, list[Failure]] = {}
@@ -282,7 +281,6 @@ class _Job:
         self.records = in_order(self.records, self._settings, self._devices)
 
     def _measure_round(self, each: "Round", total: float) -> None:
-        from modelhound.measuring.scoring import explain_error
         from modelhound.profiling import profile_configuration
         from modelhound.profiling.staging import open_stage
 

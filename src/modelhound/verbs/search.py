@@ -164,10 +164,8 @@ def run_search(
             if str(error) in told:  # it could not be remembered that this one is broken
                 raise
             told.add(str(error))
-            if (
-                settings.run is not None
-            ):  # another folder would be found for the other items, but this one was asked for
-                set_aside(settings.run)
+            if settings.run is not None:
+                set_aside(settings.run)  # or it would be refused, since without the item it is another request
             watch(Progress(task="starting again", done=0, total=1, detail=str(error)))
 
 
@@ -178,19 +176,14 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
     watch(Progress(task="loading libraries", done=1, total=1))
     device = resolve_device(settings.device) if settings.on == "local" else _find_cluster_device(settings)
-    if device == "cpu":
-        _ = keep_freed_memory() if settings.memory is None else free_at_once()
-    elif not settings.plain and settings.on == "local":
-        from modelhound.features.warming import warm_up
-
-        warm_up(device)
+    _prepare_memory_and_device(settings, device)
     dataset = _open(settings, watch)
     models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
     _check_modality(models, dataset)
     scorers = scorers_for(dataset.task, settings.scorers)
     rests_on = (decisive_scorer(scorers),)
     if settings.finals is not None:
-        from modelhound.measuring.finals_items import check_finals
+        from modelhound.finals import check_finals
 
         check_finals(dataset, settings)
     identity = _identity(settings, dataset, scorers, device)
@@ -239,6 +232,18 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     )
 
 
+def _prepare_memory_and_device(settings: SearchSettings, device: str) -> None:
+    """On a CPU say what becomes of freed memory, on a device of this machine load what networks need while items are opened."""
+    if device == "cpu" and settings.memory is None:
+        keep_freed_memory()
+    elif device == "cpu":
+        free_at_once()
+    elif not settings.plain and settings.on == "local":
+        from modelhound.features.warming import warm_up
+
+        warm_up(device)
+
+
 def _headline(ranking: Ranking) -> str:
     if ranking.finals is not None:
         return ranking.finals.winner or "cannot tell the finalists apart"
@@ -255,7 +260,7 @@ def _hold_finals(
     watch: Watch,
 ) -> FinalsAnswer | None:
     """Race the first of the ranking by short fine-tuning; None where there are not two of them."""
-    from modelhound.measuring.finals import FinalsJob, hold_finals
+    from modelhound.finals import FinalsJob, hold_finals
 
     chosen = tuple(measured.models[row.model] for row in ranking.models[: settings.num_finalists() or MOST_FINALISTS])
     if len(chosen) < 2:

@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 
 from modelhound.compat import import_timm
 from modelhound.data import Dataset
-from modelhound.errors import RequestError, StoreError
+from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.features import build_network
-from modelhound.measuring.held_items import HeldItems
-from modelhound.measuring.scoring import explain_error
+from modelhound.finals.held_items import HeldItems
 from modelhound.meter import seconds_now
 from modelhound.models import ModelRef, source_of
 from modelhound.records import EpochDone, pack_items, to_plain

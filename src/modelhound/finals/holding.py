@@ -25,10 +25,10 @@ from modelhound.analysis.finals import (
 from modelhound.analysis.foretelling import CONFIDENCE, foretell
 from modelhound.data import Dataset
 from modelhound.errors import RequestError
-from modelhound.measuring.finals_items import finals_folds, guess_scores
-from modelhound.measuring.held_items import HeldItems
-from modelhound.measuring.trial_pool import TrialPool
-from modelhound.measuring.trials import Classroom, TrialRequest, TrialResult
+from modelhound.finals.held_items import HeldItems
+from modelhound.finals.items import finals_folds, guess_scores
+from modelhound.finals.trial_pool import TrialPool
+from modelhound.finals.trials import Classroom, TrialRequest, TrialResult
 from modelhound.meter import count_cores
 from modelhound.records import (
     Failure,

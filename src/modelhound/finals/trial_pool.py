@@ -17,8 +17,8 @@ from typing import Self
 import msgspec
 
 from modelhound.errors import HoundError, RequestError
+from modelhound.finals.trials import Classroom, TrialRequest, TrialResult, run_trial
 from modelhound.launch.worker import Worker
-from modelhound.measuring.trials import Classroom, TrialRequest, TrialResult, run_trial
 from modelhound.records import to_plain
 
 __all__ = ["TrialPool"]
@@ -99,7 +99,7 @@ class TrialPool:
 
     def _ask(self, worker: Worker, request: TrialRequest) -> TrialResult:
         outcome = worker.call(
-            "modelhound.measuring.trials:run_trial_elsewhere",
+            "modelhound.finals.trials:run_trial_elsewhere",
             to_plain(request),
             self._items,
             timeout_seconds=_DEADLINE_SECONDS,

@@ -1,0 +1,107 @@
+"""What is decided before models run: their arithmetic, after how many items they may be dropped, in which order items come.
+
+In:  a Job, a plan of what there is to run
+Out: numbers of items, positions, the plan as a record, which of the best to measure once more
+Nothing here runs a model. On one machine and on a cluster the same is decided.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from modelhound.analysis.racing import CLOSE, close_race, rung_sizes, worthwhile_rungs
+from modelhound.data import Dataset
+from modelhound.data.choosing import choose_balanced, strata
+from modelhound.measuring.scoring import Job
+from modelhound.plan import ExplainedNode, Plan, explain_plan, forecast_plan
+from modelhound.records import PlanMade, PlanNode
+from modelhound.settings import DEFAULT_TOP
+
+__all__ = ["choose_dtype", "decide_rungs", "describe_plan", "order_by_rungs", "possible_rungs", "settle_in_fp32"]
+
+_JUDGE_SECONDS = {"cpu": 0.02, "cuda": 0.05}  # of one model after a rung: starting parts again, and the decisive scorer
+
+
+def choose_dtype(job: Job) -> torch.dtype:
+    """Of the networks' arithmetic."""
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    if job.settings.precision != "auto":
+        return names[job.settings.precision]
+    return torch.float32 if job.device == "cpu" else torch.bfloat16
+
+
+def possible_rungs(job: Job, num_racing: int) -> tuple[int, ...]:
+    """After how many items models could be dropped; the last is all of them."""
+    dataset = job.dataset
+    if job.settings.exhaustive or num_racing <= 2 * (job.settings.top or DEFAULT_TOP):
+        return (len(dataset),)
+    return rung_sizes(len(dataset), len(np.unique(strata(dataset.targets, dataset.task))))
+
+
+def decide_rungs(job: Job, plan: Plan) -> tuple[int, ...]:
+    """Those of the possible rungs that are worth their while; `plan` is of all items and of all models that are run."""
+    sizes = possible_rungs(job, len(plan.chains))
+    if len(sizes) == 1:
+        return sizes
+    return worthwhile_rungs(
+        sizes,
+        forward_seconds_per_item=forecast_plan(plan).forward_seconds / plan.num_items,
+        judge_seconds=len(plan.chains) * _JUDGE_SECONDS["cpu" if job.device == "cpu" else "cuda"],
+    )
+
+
+def order_by_rungs(dataset: Dataset, sizes: Sequence[int], seed: int) -> Sequence[int]:
+    """Positions such that the first `size` of them are evenly of all classes, for every size; within a rung in order."""
+    if len(sizes) == 1:
+        return range(len(dataset))
+    groups = strata(dataset.targets, dataset.task)
+    order: list[int] = []
+    taken: set[int] = set()
+    for size in sizes:
+        chosen = choose_balanced(groups, limit=size, seed=seed).tolist()
+        order += [position for position in chosen if position not in taken]
+        taken.update(chosen)
+    return order
+
+
+def describe_plan(plan: Plan) -> PlanMade:
+    """The plan as a record."""
+    forecast = forecast_plan(plan)
+    shared = forecast.flops_run / forecast.flops if forecast.flops else 1.0
+    return PlanMade(
+        num_items=plan.num_items,
+        num_models=len(plan.chains),
+        seconds=forecast.total_seconds,
+        seconds_alone=forecast.total_seconds - forecast.forward_seconds + forecast.forward_seconds / shared,
+        trees=tuple(_as_record(node) for node in explain_plan(plan)),
+    )
+
+
+def _as_record(node: ExplainedNode) -> PlanNode:
+    return PlanNode(
+        label=node.label,
+        finishes=node.finishes,
+        num_models=node.num_models,
+        keep=node.keep,
+        flops=node.flops,
+        weight_bytes=node.weight_bytes,
+        output_bytes=node.output_bytes,
+        seconds=node.seconds,
+        children=tuple(_as_record(child) for child in node.children),
+    )
+
+
+def settle_in_fp32(job: Job, finals: Mapping[str, NDArray[np.float64]], measure: Callable[[Job], None]) -> None:
+    """Measure the best models once more, where rounding might have decided between them."""
+    close = close_race(finals)
+    if len(close) < 2:
+        return
+    job.warn(f"{', '.join(close)} were within {CLOSE:.1%} in half precision, so that they were measured again in fp32")
+    settings = dataclasses.replace(
+        job.settings, precision="fp32", exhaustive=True, risk=type(job.settings).risk, models=close
+    )
+    models = {model: stamp for model, stamp in job.models.items() if str(model) in close}
+    measure(dataclasses.replace(job, models=models, settings=settings))

@@ -1,0 +1,282 @@
+"""A race of models: who is in it, with what features so far, who has lost.
+
+In:  a Job; features of models, a rung of items at a time
+Out: a record of every model, told as soon as it is there: measured, dropped or failed
+Nothing here makes features (see `features`) or says when a model has lost (see `analysis.racing`). What scorers said of the
+same features before is remembered (see `verdicts`).
+"""
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from modelhound.analysis.racing import judge_rung
+from modelhound.errors import RequestError, StoreError, explain_error
+from modelhound.features.engine import Rows
+from modelhound.features.many import Session
+from modelhound.features.workshop import Specimen
+from modelhound.measuring.deciding import decide_rungs, order_by_rungs, possible_rungs
+from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer
+from modelhound.measuring.verdicts import Judged, Verdicts
+from modelhound.meter import Meter
+from modelhound.records import Failure, ModelDropped, PhaseSamples, Progress
+from modelhound.scores import FeatureSet, score
+from modelhound.settings import DEFAULT_TOP, decisive_scorer
+
+__all__ = ["Race"]
+
+_WARM_UP_ITEMS, _WARM_UP_FEATURES = 2000, 256
+
+
+class Race:
+    """Who is in the race, with what features so far."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._decisive = decisive_scorer(job.scorers)
+        self._refs = {str(model): model for model in job.models}
+        self._session: Session | None = None
+        self._alone = threading.Lock()
+        self._seconds: dict[str, dict[str, float]] = {}
+        self._features: dict[str, list[torch.Tensor]] = {}
+        self._standings: dict[str, NDArray[np.float64]] = {}
+        """What the decisive scorer says of each item so far, of every model in the present rung."""
+        self._truncated: dict[str, int] = {}
+        self._notes: dict[str, tuple[str, ...]] = {}
+        self.finals: dict[str, NDArray[np.float64]] = {}
+        """What the decisive scorer says of each item, of every model that came to the end."""
+        self._finished = 0
+        self.running: list[str] = []
+        self._sizes: tuple[int, ...] = (len(job.dataset),)
+        self.order: Sequence[int] = range(len(job.dataset))
+        self._targets = torch.from_numpy(job.dataset.targets)
+        self._verdicts = Verdicts(
+            job.dataset, job.scorers, seed=job.settings.seed, device=job.device, remember=not job.settings.fresh
+        )
+
+    def close(self) -> None:
+        self._verdicts.close()
+
+    def try_scorers(self) -> None:
+        """Score some noise."""
+        job = self._job
+        targets = self._targets[:_WARM_UP_ITEMS].to(job.device)
+        noise = torch.randn(len(targets), _WARM_UP_FEATURES, device=job.device)
+        score(self._feature_set(noise, targets), [name for name in job.scorers if name != "leep"], seed=0)
+
+    def prepare(self, session: Session) -> None:
+        """As soon as it is known what models want: say in which order items are taken, and begin to decode them."""
+        self._sizes = possible_rungs(self._job, len(self._refs) - len(session.known))
+        self.order = order_by_rungs(self._job.dataset, self._sizes, self._job.settings.seed)
+        session.expect_all(self.order)
+
+    def start(self, session: Session) -> None:
+        """All models that can take part are known now, and so is what they share."""
+        self._session = session
+        self._seconds = {model: dict(seconds) for model, seconds in session.seconds.items()}
+        self.running = [model for model in self._refs if model in session.specimens or model in session.known]
+        if len(self._sizes) > 1 and session.specimens:
+            # some of those that the order of items was made for, now that it is known what they would save
+            self._sizes = decide_rungs(self._job, session.plan(tuple(session.specimens), range(len(self._job.dataset))))
+
+    def rungs(self) -> "list[range]":
+        """The item numbers of each rung."""
+        starts = (0, *self._sizes[:-1])
+        return [range(start, stop) for start, stop in zip(starts, self._sizes, strict=True)]
+
+    def lose(self, model: str, phase: str, error: Exception) -> None:
+        """May be called from several threads, as may `take`."""
+        if isinstance(error, RequestError | StoreError):
+            raise error  # not this model's fault: data that changed or cannot be read, a disk that is full
+        self._job.tell(Failure(model=model, phase=phase, error=explain_error(error)))
+        with self._alone:
+            self._leave(model)
+
+    def take(self, model: str, rows: Rows) -> None:
+        """Features of one rung; those of the last are judged at once."""
+        last = sum(map(len, self._features.get(model, []))) + len(rows.features) == len(self._job.dataset)
+        # what waits for the next rung waits on the host
+        self._features.setdefault(model, []).append(rows.features if last else rows.features.cpu())
+        self._notes[model] = (*self._notes.get(model, ()), *rows.notes)
+        self._truncated[model] = self._truncated.get(model, 0) + rows.num_truncated
+        for phase, seconds in rows.seconds.items():
+            own = self._seconds[model]
+            own[phase] = own.get(phase, 0.0) + seconds
+        if last:
+            self._finish(model)
+        else:
+            self._look_at(model)
+
+    def judge(self, num_items: int) -> None:
+        """After a rung: who has lost?"""
+        scored = {model: self._standings.pop(model) for model in self.running if model in self._standings}
+        if num_items == len(self._job.dataset) or not scored:
+            return
+        top = self._job.settings.top or DEFAULT_TOP
+        verdicts = judge_rung(
+            tuple(scored),
+            np.stack(tuple(scored.values())),
+            top=top,
+            risk=self._job.settings.risk,
+            seed=self._job.settings.seed,
+        )
+        for verdict in verdicts:
+            if not verdict.stays:
+                self._job.tell(
+                    ModelDropped(
+                        model=verdict.model,
+                        stamp=self._job.models[self._refs[verdict.model]],
+                        num_parameters=self._num_parameters(verdict.model),
+                        num_items=num_items,
+                        score=verdict.score,
+                        chance=verdict.chance,
+                        top=top,
+                        seconds=sum(self._seconds[verdict.model].values()),
+                    )
+                )
+                self._leave(verdict.model)
+
+    def _look_at(self, model: str) -> None:
+        """Where a model stands after this rung."""
+        meter = Meter(self._job.device)
+        try:
+            with meter.phase("score"):
+                self._standings[model] = self._item_scores(model)
+        except RequestError:
+            raise
+        except Exception as error:  # features that no scorer can take
+            self.lose(model, meter.current_phase, error)
+            return
+        own = self._seconds[model]
+        own["score"] = own.get("score", 0.0) + meter.wall_seconds
+
+    def _item_scores(self, model: str) -> NDArray[np.float64]:
+        """Of the decisive scorer, for all items so far; an item that it did not test counts nothing for anybody."""
+        features = torch.cat(self._features[model]).to(self._job.device)
+        targets = self._targets[torch.as_tensor(self.order[: len(features)])].to(features.device)
+        layers = [features] if features.ndim == 2 else list(features.unbind(1))
+        found = [
+            score(self._feature_set(layer.contiguous(), targets), [self._decisive], seed=self._job.settings.seed)
+            for layer in layers
+        ]
+        best = max((each.values[self._decisive] for each in found), key=lambda each: each.value)
+        assert best.item_scores is not None
+        return np.nan_to_num(best.item_scores.astype(np.float64))
+
+    def _finish(self, model: str) -> None:
+        """All scorers, on all items in the order of the data set."""
+        job = self._job
+        meter = Meter(job.device)
+        rows = torch.cat([part.to(job.device) for part in self._features.pop(model)])
+        features = torch.empty_like(rows)
+        features[torch.as_tensor(self.order).to(rows.device)] = rows
+        assert self._session is not None
+        specimen = self._session.specimens.get(model)
+        opinions = _opinions(specimen, features) if specimen is not None and "leep" in job.scorers else None
+        layers = [features] if features.ndim == 2 else [layer.contiguous() for layer in features.unbind(1)]
+        kept_as = self._session.name_of(model)
+        max_tokens = None if specimen is None else getattr(specimen.form, "max_tokens", None)
+        num_truncated, max_tokens = self._verdicts.texts_cut(kept_as, (self._truncated[model], max_tokens))
+        seen = Seen(
+            model=self._refs[model],
+            stamp=job.models[self._refs[model]],
+            form=None if specimen is None else specimen.form,
+            num_parameters=self._num_parameters(model),
+            layers=[self._feature_set(layer, self._targets.to(rows.device), opinions) for layer in layers],
+            num_truncated=num_truncated,
+            max_tokens=max_tokens,
+            notes=(*self._notes[model], *_trouble(specimen)),
+        )
+        try:
+            judged = self._ask_scorers(seen, kept_as, meter)
+        except RequestError:
+            raise
+        except Exception as error:  # features that some scorer cannot take
+            self.lose(model, meter.current_phase, error)
+            return
+        scores, layer = judged.scores, judged.layer
+        decisive = scores.values[self._decisive].item_scores
+        assert decisive is not None
+        self.finals[model] = np.nan_to_num(decisive.astype(np.float64))
+        with self._alone:
+            if all(self.finals[model].mean() >= others.mean() for others in list(self.finals.values())):
+                job.show(model, seen.layers[layer].features.cpu().numpy())
+        own = tuple(PhaseSamples(phase=phase, seconds=(spent,)) for phase, spent in self._seconds[model].items())
+        record = make_record(
+            seen,
+            job.dataset,
+            scores,
+            layer,
+            phases=(*own, *meter.samples),
+            wall_seconds=sum(self._seconds[model].values()) + meter.wall_seconds,
+            peak_memory_bytes=meter.peak_memory_bytes,
+        )
+        job.tell(record)
+        with self._alone:
+            self._leave(model)
+
+    def _ask_scorers(self, seen: Seen, kept_as: str | None, meter: Meter) -> Judged:
+        """What all scorers say: remembered, or found out now and remembered."""
+        known = self._verdicts.recall(kept_as)
+        if known is not None:
+            return known
+        layers = [
+            dataclasses.replace(layer, groundwork=self._verdicts.groundwork(kept_as, place))
+            for place, layer in enumerate(seen.layers)
+        ]
+        scores, layer = score_best_layer(
+            layers,
+            self._job.scorers,
+            seed=self._job.settings.seed,
+            timed=lambda name: meter.phase("score"),
+            found=lambda place, groundwork: self._verdicts.keep_groundwork(kept_as, place, groundwork),
+        )
+        judged = Judged(scores=scores, layer=layer)
+        self._verdicts.keep(kept_as, judged)
+        return judged
+
+    def _num_parameters(self, model: str) -> int:
+        assert self._session is not None
+        known = self._session.known.get(model)
+        return known.num_parameters if known else self._session.specimens[model].num_parameters
+
+    def _feature_set(
+        self, features: torch.Tensor, targets: torch.Tensor, opinions: torch.Tensor | None = None
+    ) -> FeatureSet:
+        dataset = self._job.dataset
+        return FeatureSet(
+            features=features,
+            targets=targets,
+            task=dataset.task,
+            num_classes=len(dataset.class_names),
+            source_probabilities=opinions,
+        )
+
+    def _leave(self, model: str) -> None:
+        if model in self.running:
+            self.running.remove(model)
+        if self._session is not None:
+            self._session.specimens.pop(model, None)  # and with it its weights
+        self._features.pop(model, None)
+        self._finished += 1
+        self._job.watch(Progress(task="models", done=self._finished, total=len(self._refs)))
+
+
+def _trouble(specimen: Specimen | None) -> tuple[str, ...]:
+    """A network that nowhere can be cut shares nothing with others; that is worth a word."""
+    if specimen is None or len(specimen.blueprint.anatomy.parts) > 1 or specimen.blueprint.anatomy.trouble is None:
+        return ()
+    return (f"it was run whole, since it cannot be cut: {specimen.blueprint.anatomy.trouble}",)
+
+
+def _opinions(specimen: Specimen, features: torch.Tensor) -> torch.Tensor | None:
+    """What the network's own classifier makes of its features."""
+    if specimen.classifier is None or features.ndim != 2:
+        return None
+    weight, bias = (None if each is None else each.to(features.device, torch.float32) for each in specimen.classifier)
+    assert weight is not None
+    return torch.nn.functional.linear(features, weight, bias).softmax(1)
