@@ -1,7 +1,6 @@
 """Decoding once on a CUDA device gives nearly the pixels that the CPU gives, and all of its promises hold there too."""
 
 import io
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from PIL import Image
 
 from modelhound.data import Dataset, OwnTransform, Preprocessing, open_dataset
-from modelhound.data.decode.decoded import DecodedChunk, decode, decoded_chunks
+from modelhound.data.decode.decoded import DecodedChunk, decode
 from modelhound.data.decode.decoders import Choice, Decoder, find_decoders
 from modelhound.data.decode.resizing import resize_and_crop
 from modelhound.data.images import decode_image
@@ -161,20 +160,6 @@ def test_a_file_that_breaks_after_the_check_is_named(photos: Dataset) -> None:
     with pytest.raises(DataError) as caught:
         decode(photos, range(60), FORMS, device=DEVICE)
     assert repr(photos.item_names[33]) in str(caught.value)
-
-
-def test_chunks_decoded_ahead_hold_what_decoding_all_at_once_gives(photos: Dataset) -> None:
-    whole = decode(photos, range(60), FORMS, device=DEVICE)
-    per_item = whole.num_bytes // 60
-    matrix = torch.randn(2048, 2048, device=DEVICE)
-    parts = []
-    for chunk in decoded_chunks(photos, FORMS, device=DEVICE, budget_bytes=20 * per_item):
-        parts.append(chunk.inputs(FORMS[0], 0, len(chunk)))
-        for _ in range(20):
-            matrix @ matrix  # keeps the device busy while the next chunk is decoded
-    assert len(parts) == 6
-    torch.testing.assert_close(torch.cat(parts), whole.inputs(FORMS[0], 0, 60), rtol=0, atol=2.1 / 255 / 0.2)
-    assert not [each for each in threading.enumerate() if each.name.startswith("decode")]
 
 
 def own_transform(image: Image.Image) -> torch.Tensor:

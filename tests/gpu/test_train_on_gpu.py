@@ -67,6 +67,7 @@ def test_the_hound_trains_on_a_gpu(tmp_path: Path) -> None:
     result = modelhound.train(
         "digits", "zoo:resnet-shapes", limit=100, epochs=2, device="cuda", trace=2, run=tmp_path / "run"
     )
+    assert not result.failures, result.failures
     assert result.trained[0].precision == "bf16"
     assert any(each.device_seconds > 0 for each in result.operators[0].operators)
     assert result.answer.verdicts[0].gains

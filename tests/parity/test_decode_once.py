@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from modelhound.data import Dataset, OwnTransform, Preprocessing, load_batches, open_dataset
-from modelhound.data.decode.decoded import decode, decoded_chunks
+from modelhound.data.decode.decoded import decode
 from modelhound.data.decode.decoders import find_decoders
 from modelhound.data.decode.decoding import decode_on_device
 from modelhound.data.decode.resizing import resize_and_crop
@@ -99,16 +99,6 @@ def test_all_forms_at_once_give_each_its_own(photos: Dataset) -> None:
     assert len(chunk.pixels) == len(FORMS) - 1
     for form in FORMS:
         assert torch.equal(chunk.inputs(form, 0, len(photos)), plain(photos, form))
-
-
-def test_chunks_hold_all_items_in_order(photos: Dataset) -> None:
-    inputs, positions = [], []
-    for chunk in decoded_chunks(photos, FORMS[:2], budget_bytes=2 * 11 * 32 * 32 * 3):
-        positions += chunk.positions
-        inputs.append(chunk.inputs(FORMS[0], 0, len(chunk)))
-    assert positions == list(range(len(photos)))
-    assert [len(some) for some in inputs] == [10, 10, 10, 10]
-    assert torch.equal(torch.cat(inputs), plain(photos, FORMS[0]))
 
 
 def test_any_items_in_any_order(photos: Dataset) -> None:
@@ -200,11 +190,10 @@ def test_a_damaged_file_has_the_error_of_the_plain_path(tmp_path: Path) -> None:
     for attempt in (
         lambda: list(load_batches(dataset, FORMS[0], batch=4, workers=0)),
         lambda: decode(dataset, range(8), FORMS),
-        lambda: list(decoded_chunks(dataset, FORMS, budget_bytes=10**8)),
     ):
         with pytest.raises(Exception, match=r"truncated") as caught:
             attempt()  # type: ignore[no-untyped-call]
         assert isinstance(caught.value, DataError)
         errors.append(str(caught.value))
-    assert errors[0] == errors[1] == errors[2]
+    assert errors[0] == errors[1]
     assert repr(dataset.item_names[5]) in errors[0]

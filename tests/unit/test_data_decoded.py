@@ -1,10 +1,4 @@
-import gc
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +9,10 @@ import torch
 from PIL import Image
 
 from modelhound.data import Dataset, OwnTransform, Preprocessing, Tokenising, load_batches, open_dataset
-from modelhound.data.decode.decoded import DecodedChunk, _normalise_at_once, decode, decoded_chunks, plan_chunks
+from modelhound.data.decode.decoded import _normalise_at_once, decode
 from modelhound.data.preparing import prepare_items
 from modelhound.data.preprocessing import Variant
-from modelhound.errors import DataError, ModelError, RequestError
+from modelhound.errors import DataError, ModelError
 from modelhound.records import Progress, silent
 
 NUM_ITEMS = 50
@@ -62,36 +56,7 @@ class CountingReader:
         return data
 
 
-def test_one_chunk_holds_everything_if_it_fits(photos: Dataset) -> None:
-    forms = [preprocessing(24), preprocessing(32)]
-    needed = NUM_ITEMS * 3 * (24 * 24 + 32 * 32)
-    assert plan_chunks(photos, forms, needed) == [range(NUM_ITEMS)]
-    assert plan_chunks(photos, forms, needed - 1) == [range(0, 16), range(16, 33), range(33, 50)]
-
-
-def test_two_chunks_at_a_time_stay_within_the_budget(photos: Dataset) -> None:
-    form = preprocessing()
-    per_item = 24 * 24 * 3
-    for budget in (2 * per_item, 7 * per_item, 31 * per_item):
-        chunks = plan_chunks(photos, [form], budget)
-        assert [position for chunk in chunks for position in chunk] == list(range(NUM_ITEMS))
-        assert 2 * max(map(len, chunks)) * per_item <= budget
-        assert max(map(len, chunks)) - min(map(len, chunks)) <= 1
-
-
-def test_a_shared_variant_counts_once_and_an_own_transform_as_floats(photos: Dataset) -> None:
-    own = OwnTransform(transform=torch.Tensor, input_size=(10, 20))
-    needed = NUM_ITEMS * (24 * 24 * 3 + 10 * 20 * 3 * 4)
-    assert len(plan_chunks(photos, [preprocessing(), preprocessing(mean=0.1), own], needed)) == 1
-    assert len(plan_chunks(photos, [preprocessing(), preprocessing(mean=0.1), own], needed - 1)) > 1
-
-
-def test_a_budget_for_less_than_two_items_is_refused(photos: Dataset) -> None:
-    with pytest.raises(RequestError, match=r"within 3000 bytes: expected room for two items of 1728 bytes"):
-        plan_chunks(photos, [preprocessing()], 3000)
-
-
-def test_a_chunk_takes_the_bytes_that_were_planned(photos: Dataset) -> None:
+def test_a_chunk_takes_a_byte_for_each_value_of_each_variant(photos: Dataset) -> None:
     forms = [preprocessing(24), preprocessing(24, mean=0.1), preprocessing(32)]
     chunk = decode(photos, range(20), forms)
     assert len(chunk) == 20
@@ -159,89 +124,12 @@ def test_models_and_data_of_different_kinds_are_refused(photos: Dataset, tmp_pat
         decode(open_dataset(str(tmp_path / "texts.csv")), range(3), [preprocessing()])
 
 
-def test_progress_is_told_over_all_chunks(photos: Dataset) -> None:
+def test_progress_is_told_from_none_to_all(photos: Dataset) -> None:
     seen: list[Progress] = []
-    for _ in decoded_chunks(photos, [preprocessing()], budget_bytes=40 * 24 * 24 * 3, watch=seen.append):
-        pass
+    decode(photos, range(NUM_ITEMS), [preprocessing()], watch=seen.append)
     assert [each.done for each in seen] == sorted(each.done for each in seen)
     assert {each.total for each in seen} == {NUM_ITEMS}
     assert (seen[0].done, seen[-1].done) == (0, NUM_ITEMS)
-
-
-def test_the_next_chunk_is_decoded_while_one_is_used(photos: Dataset) -> None:
-    decoded = threading.Event()
-
-    def watch(progress: Progress) -> None:
-        if progress.done == 20:
-            decoded.set()
-
-    chunks = decoded_chunks(photos, [preprocessing()], budget_bytes=20 * 24 * 24 * 3, watch=watch)
-    assert next(chunks).positions == range(0, 10)
-    assert decoded.wait(timeout=60)
-    chunks.close()  # type: ignore[attr-defined]
-
-
-def test_a_chunk_lets_go_of_its_memory_when_the_next_is_asked_for(photos: Dataset) -> None:
-    held: list[DecodedChunk] = []
-    for chunk in decoded_chunks(photos, [preprocessing()], budget_bytes=20 * 24 * 24 * 3):
-        assert all(each.num_bytes == 0 for each in held)
-        assert chunk.num_bytes > 0
-        held.append(chunk)
-    assert len(held) == 5
-
-
-def test_threads_end_when_the_caller_stops_early(photos: Dataset) -> None:
-    for _ in decoded_chunks(photos, [preprocessing()], budget_bytes=4 * 24 * 24 * 3):
-        break
-    gc.collect()
-    assert not decoding_threads()
-
-
-def test_threads_end_when_the_caller_fails(photos: Dataset) -> None:
-    def use() -> None:
-        for _ in decoded_chunks(photos, [preprocessing()], budget_bytes=4 * 24 * 24 * 3):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        use()
-    gc.collect()
-    assert not decoding_threads()
-
-
-def test_an_error_in_a_later_chunk_comes_when_that_chunk_is_asked_for(photos: Dataset) -> None:
-    Path(photos.name, photos.item_names[15]).write_bytes(b"")
-    chunks = decoded_chunks(photos, [preprocessing()], budget_bytes=20 * 24 * 24 * 3)
-    assert next(chunks).positions == range(0, 10)
-    with pytest.raises(DataError, match="empty"):
-        next(chunks)
-    assert not decoding_threads()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are not the same there")
-def test_ctrl_c_ends_the_process_at_once(photos: Dataset) -> None:
-    script = f"""
-import sys, time
-from modelhound.data import Preprocessing, open_dataset
-from modelhound.data.decode.decoded import decoded_chunks
-form = Preprocessing(input_size=(8, 8), interpolation="bicubic", crop_fraction=1.0, crop_mode="center",
-                     mean=(0, 0, 0), std=(1, 1, 1))
-def slowly(progress):
-    if progress.done > 2:
-        time.sleep(0.2)
-try:
-    for chunk in decoded_chunks(open_dataset({photos.name!r}), [form], budget_bytes=4 * 192, watch=slowly):
-        print("first", flush=True)
-        time.sleep(600)
-except KeyboardInterrupt:
-    print("ended", flush=True)
-"""
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={**os.environ})
-    assert process.stdout is not None
-    assert process.stdout.readline() == "first\n"
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[0] == "ended\n"
-    assert process.returncode == 0
 
 
 def test_normalising_at_once_is_normalising_step_by_step_but_for_rounding() -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from modelhound.errors import RequestError, UnknownModelError
+from modelhound.errors import RequestError
 from modelhound.plan import (
     Chain,
     Costs,
@@ -24,7 +24,6 @@ from modelhound.plan import (
     forecast_plan,
     make_plan,
     peak_bytes,
-    replan,
 )
 
 COSTS = Costs(
@@ -276,25 +275,6 @@ def test_the_order_of_models_makes_no_difference_and_planning_changes_nothing(se
     for plan in budgets(chains):
         assert make_plan(shuffled, num_items=20, costs=plan.costs) == plan
     assert chains == before
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_planning_again_for_fewer_models_and_other_items_is_planning_for_those(seed: int) -> None:
-    chains = random_pool(seed)
-    left = {each.model for each in random.Random(seed).sample(chains, 5)}
-    for plan in budgets(chains):
-        again = replan(plan, models=left, items=range(20, 35))
-        subset = [each for each in chains if each.model in left]
-        assert again == make_plan(subset, num_items=15, first_item=20, costs=plan.costs)
-        assert composed(again) == expected(subset)
-        assert [item for chunk in again.chunks for item in chunk] == list(range(20, 35))
-        assert replan(plan) == plan
-
-
-def test_planning_again_for_an_unknown_model_names_it() -> None:
-    plan = make_plan([chain("x", "ab")], num_items=10, costs=COSTS)
-    with pytest.raises(UnknownModelError, match="'z'"):
-        replan(plan, models=["x", "z"])
 
 
 def branching(*, flops: float, weights: int = 10) -> list[Chain]:

@@ -19,7 +19,7 @@ from modelhound.plan.explanation import ExplainedNode, explain_plan
 from modelhound.plan.forecast import Forecast, forecast_plan
 from modelhound.plan.memory import peak_bytes
 from modelhound.plan.placing import Parcel, Placement, place_chains
-from modelhound.plan.planning import least_bytes, make_plan, replan
+from modelhound.plan.planning import least_bytes, make_plan
 
 __all__ = [
     "Chain",
@@ -39,5 +39,4 @@ __all__ = [
     "make_plan",
     "peak_bytes",
     "place_chains",
-    "replan",
 ]

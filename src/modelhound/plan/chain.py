@@ -91,7 +91,7 @@ class Plan:
     resident: frozenset[str]
     """Fingerprints of the segments whose weights stay in memory once read; all others are read for each run of a step."""
     chains: tuple[Chain, ...]
-    """What was planned, to plan again for fewer models or items."""
+    """What was planned."""
     costs: Costs
 
     @property

@@ -11,16 +11,16 @@ Nothing here imports torch, opens a file or reads a clock.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from modelhound.errors import RequestError, UnknownModelError
+from modelhound.errors import RequestError
 from modelhound.plan.chain import Chain, Costs, Keep, Plan, Step
 from modelhound.plan.fitting import Arrangement, Sizes, arrange, arrange_unchanged
 from modelhound.plan.memory import reserve_bytes
 from modelhound.plan.tree import Node, grow_trees, sort_chains
 
-__all__ = ["least_bytes", "make_plan", "replan"]
+__all__ = ["least_bytes", "make_plan"]
 
 _CHUNK_GROWTH = 1.4  # from one number of chunks tried to the next
 _BATCH_SHRINKING = 4
@@ -50,21 +50,6 @@ def make_plan(chains: Iterable[Chain], *, num_items: int, costs: Costs, first_it
         chains=ordered,
         costs=costs,
     )
-
-
-def replan(plan: Plan, *, models: Collection[str] | None = None, items: range | None = None) -> Plan:
-    """Plan again for some of the models, or other items: what a search does when it drops models or takes more items."""
-    chains: Sequence[Chain] = plan.chains
-    if models is not None:
-        unknown = sorted(set(models) - {chain.model for chain in chains})
-        if unknown:
-            raise UnknownModelError(f"cannot plan again for {unknown[0]!r}: expected a model of the plan")
-        wanted = set(models)
-        chains = [chain for chain in chains if chain.model in wanted]
-    first_item, num_items = (plan.first_item, plan.num_items) if items is None else (items.start, len(items))
-    if items is not None and items.step != 1:
-        raise RequestError(f"cannot plan for items {items!r}: expected a range without gaps")
-    return make_plan(chains, num_items=num_items, costs=plan.costs, first_item=first_item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

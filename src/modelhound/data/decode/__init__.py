@@ -8,6 +8,6 @@
 Nothing here knows a model.
 """
 
-from modelhound.data.decode.decoded import DecodedChunk, decode, decoded_chunks, plan_chunks
+from modelhound.data.decode.decoded import DecodedChunk, decode
 
-__all__ = ["DecodedChunk", "decode", "decoded_chunks", "plan_chunks"]
+__all__ = ["DecodedChunk", "decode"]

@@ -1,7 +1,7 @@
 """Items read and decoded once for many models, and kept as 8-bit pixels.
 
-In:  a Dataset of images, the forms of input that all models want, a device, a budget of bytes
-Out: DecodedChunks, which give any of the models its inputs
+In:  a Dataset of images, the forms of input that all models want, a device
+Out: a DecodedChunk, which gives any of the models its inputs
 Nothing here knows a model. Models whose resize and crop are the same (a Variant) share pixels; what is left, to divide by 255
 and normalise, is done for each batch on the device. A user's own transform shares only the decoding.
 
@@ -9,11 +9,8 @@ On a CPU the inputs are those of `load_batches` to the last bit. On a CUDA devic
 in other places: see `decoders` for how far it may stray.
 """
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from modelhound.data.dataset import Dataset
@@ -24,7 +21,7 @@ from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant
 from modelhound.data.source import UnreadableItemError
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.data.tokenising import Tokenising
-from modelhound.errors import ModelError, RequestError
+from modelhound.errors import ModelError
 from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch, silent
 
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["DecodedChunk", "decode", "decoded_chunks", "plan_chunks"]
+__all__ = ["DecodedChunk", "decode"]
 
 _TASK = "decoding items"
 _NUM_CHANNELS, _BYTES_PER_FLOAT = 3, 4
@@ -82,11 +79,6 @@ class DecodedChunk:
         normalise = _normalise_exactly if pixels.device.type == "cpu" else _normalise_at_once
         return normalise(pixels, form, dtype, layout)
 
-    def release(self) -> None:
-        """Let go of the memory now, whoever still holds the chunk."""
-        self.pixels.clear()
-        self.own.clear()
-
     def _here(self, tensor: "Tensor") -> "Tensor":
         import torch
 
@@ -96,26 +88,6 @@ class DecodedChunk:
         if tensor.is_cuda:
             tensor.record_stream(torch.cuda.current_stream(tensor.device))
         return tensor.to(self.device, non_blocking=True)
-
-
-def plan_chunks(dataset: Dataset, forms: Sequence[InputForm], budget_bytes: int) -> list[range]:
-    """All items in as few chunks of equal size as fit: one in `budget_bytes`, or several of which two do.
-
-    Two, since the next is decoded while one is used. What decoding itself needs, a few hundred full-size images, comes on top.
-    """
-    per_item = sum(_variant_bytes(form) for form in _distinct(forms))
-    num_items = len(dataset)
-    at_once = budget_bytes // max(1, per_item)
-    if at_once < num_items:
-        at_once //= 2
-    if at_once < 1:
-        raise RequestError(
-            f"cannot decode {dataset.name!r} within {budget_bytes} bytes: expected room for two items of {per_item} bytes, "
-            "give it more memory or search fewer models at a time"
-        )
-    num_chunks = max(1, -(-num_items // at_once))
-    edges = [num_items * number // num_chunks for number in range(num_chunks + 1)]
-    return [range(start, stop) for start, stop in pairwise(edges)]
 
 
 def decode(
@@ -134,91 +106,10 @@ def decode(
     With `keep_on_host`, pixels for a CUDA device stay in pinned memory and are copied batch by batch. `choice` is an earlier
     choice of a decoder; without one, decoders are measured on a few of the items.
     """
-    return _decode(dataset, positions, forms, device, threads, keep_on_host, choice, _tell(watch, 0, len(positions)))
-
-
-def decoded_chunks(
-    dataset: Dataset,
-    forms: Sequence[InputForm],
-    *,
-    device: str = "cpu",
-    budget_bytes: int,
-    threads: int | None = None,
-    keep_on_host: bool = False,
-    watch: Watch = silent,
-) -> Iterator[DecodedChunk]:
-    """All items, chunk by chunk: while one is used, the next is decoded. A chunk is valid until the next is asked for.
-
-    Threads end with the iterator, however it ends.
-    """
-    ranges = plan_chunks(dataset, forms, budget_bytes)
-    stopped = threading.Event()
-    pool = ThreadPoolExecutor(1, thread_name_prefix="decode ahead")
-
-    def start(chunk: range, choice: Choice | None) -> Future[DecodedChunk]:
-        tell = _tell(watch, chunk.start, len(dataset), stopped)
-        return pool.submit(_decode_aside, dataset, chunk, forms, device, threads, keep_on_host, choice, tell)
-
-    try:
-        upcoming = start(ranges[0], None)
-        for following in (*ranges[1:], None):
-            chunk = upcoming.result()
-            if following is not None:
-                upcoming = start(following, chunk.choice)
-            yield chunk
-            chunk.release()
-    finally:
-        stopped.set()
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-class _StoppedError(Exception):
-    """Nobody waits for the result any more."""
-
-
-def _tell(watch: Watch, before: int, total: int, stopped: threading.Event | None = None) -> Callable[[int], None]:
-    """What decoding calls now and then, with the number of items done: it may tell somebody, and it may have to stop."""
 
     def tell(done: int) -> None:
-        if stopped is not None and stopped.is_set():
-            raise _StoppedError
-        watch(Progress(task=_TASK, done=before + done, total=total))
+        watch(Progress(task=_TASK, done=done, total=len(positions)))
 
-    return tell
-
-
-def _decode_aside(
-    dataset: Dataset,
-    positions: Sequence[int],
-    forms: Sequence[InputForm],
-    device: str,
-    threads: int | None,
-    keep_on_host: bool,
-    choice: Choice | None,
-    tell: Callable[[int], None],
-) -> DecodedChunk:
-    """In a thread of its own and so on a CUDA stream of its own, which is done when the chunk is handed over."""
-    if device == "cpu":
-        return _decode(dataset, positions, forms, device, threads, keep_on_host, choice, tell)
-    import torch
-
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(stream):
-        chunk = _decode(dataset, positions, forms, device, threads, keep_on_host, choice, tell)
-    stream.synchronize()
-    return chunk
-
-
-def _decode(
-    dataset: Dataset,
-    positions: Sequence[int],
-    forms: Sequence[InputForm],
-    device: str,
-    threads: int | None,
-    keep_on_host: bool,
-    choice: Choice | None,
-    tell: Callable[[int], None],
-) -> DecodedChunk:
     wanted = _distinct(forms)
     if dataset.modality != "image":
         raise ModelError(
@@ -261,12 +152,6 @@ def _distinct(forms: Sequence[InputForm]) -> "list[Preprocessing | OwnTransform]
             raise ModelError("cannot feed it images: expected texts, choose a model made for images")
         found.setdefault(form if isinstance(form, OwnTransform) else Variant.of(form), form)
     return list(found.values())
-
-
-def _variant_bytes(form: "Preprocessing | OwnTransform") -> int:
-    if isinstance(form, Preprocessing):
-        return Variant.of(form).item_bytes
-    return form.input_size[0] * form.input_size[1] * _NUM_CHANNELS * _BYTES_PER_FLOAT
 
 
 def _choose(dataset: Dataset, positions: Sequence[int], device: str, threads: int) -> Choice | None:
