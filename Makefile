@@ -48,10 +48,10 @@ lint: install
 
 install: $(INSTALLED)
 
+# Not compiled: most modules of large packages are never imported, and Python compiles the others when they are.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "modelhound needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	# not compiled: most modules of large packages are never imported, and Python compiles the others when they are
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[datasets,demo,dev,jpeg,mlflow,ray,slurm]'
 	touch $@
 
