@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# Many tests start processes of their own: where Python may not keep what it has compiled, each compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-real test-faults bench-scale install lint clean
 
 demo: install
