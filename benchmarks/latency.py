@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from modelhound.analysis.latency import judge_prediction
-from modelhound.analysis.prediction import Anchor, fit_predictor, predict_seconds
+from modelhound.analysis.prediction import Anchor, fit_predictor, predict_anchor
 from modelhound.meter import SamplingPlan, describe_machine, resolve_device, seconds_now, take_samples
 from modelhound.records import LatencyPoint, to_plain
 from modelhound.settings import PLAIN, LatencySettings
@@ -304,15 +304,7 @@ def _from_five(anchors: Sequence[Anchor]) -> float:
     predictor = fit_predictor(known)
     off = []
     for anchor in (each for each in anchors if each not in known):
-        guess = predict_seconds(
-            predictor,
-            flops=anchor.flops,
-            activation_bytes=anchor.activation_bytes,
-            num_kernels=anchor.num_kernels,
-            compute_seconds=anchor.compute_seconds,
-            memory_seconds=anchor.memory_seconds,
-            reorder_seconds=anchor.reorder_seconds,
-        )
+        guess = predict_anchor(predictor, anchor)
         off.append(abs(guess.seconds / anchor.seconds - 1))
     return statistics.median(off)
 

@@ -35,6 +35,7 @@ __all__ = [
     "Predictor",
     "fit_predictor",
     "leave_one_model_out",
+    "predict_anchor",
     "predict_seconds",
 ]
 
@@ -156,6 +157,20 @@ def predict_seconds(
     )
 
 
+def predict_anchor(predictor: Predictor, anchor: Anchor, *, confidence: float = 0.9) -> PredictedTime:
+    """What would have been said of a model that was timed."""
+    return predict_seconds(
+        predictor,
+        flops=anchor.flops,
+        activation_bytes=anchor.activation_bytes,
+        num_kernels=anchor.num_kernels,
+        compute_seconds=anchor.compute_seconds,
+        memory_seconds=anchor.memory_seconds,
+        reorder_seconds=anchor.reorder_seconds,
+        confidence=confidence,
+    )
+
+
 def leave_one_model_out(anchors: Sequence[Anchor], *, confidence: float = 0.9) -> PredictionError:
     """Predict each model, in all its settings, from all the others, choice of the form included."""
     _check(anchors)
@@ -165,16 +180,7 @@ def leave_one_model_out(anchors: Sequence[Anchor], *, confidence: float = 0.9) -
     for model in models:
         predictor = _fit([anchor for anchor in anchors if anchor.model != model])
         for anchor in (anchor for anchor in anchors if anchor.model == model):
-            guess = predict_seconds(
-                predictor,
-                flops=anchor.flops,
-                activation_bytes=anchor.activation_bytes,
-                num_kernels=anchor.num_kernels,
-                compute_seconds=anchor.compute_seconds,
-                memory_seconds=anchor.memory_seconds,
-                reorder_seconds=anchor.reorder_seconds,
-                confidence=confidence,
-            )
+            guess = predict_anchor(predictor, anchor, confidence=confidence)
             logs[model].append(math.log(guess.seconds / anchor.seconds))
             num_within += guess.interval[0] <= anchor.seconds <= guess.interval[1]
     errors = {model: math.exp(float(np.median(ratios))) - 1 for model, ratios in logs.items()}

@@ -187,7 +187,7 @@ class Session:
             )
             for model in models
         ]
-        costs = self._costs(models)
+        costs = self.costs(models)
         if score_seconds is not None:
             costs = dataclasses.replace(costs, score_seconds=score_seconds)
         try:
@@ -366,7 +366,8 @@ class Session:
         self._remembered.keep(known.kept_as, positions, features)
         self._remembered.note(specimen.model, self._stamps[str(specimen.model)], known)
 
-    def _costs(self, models: Sequence[str]) -> Costs:
+    def costs(self, models: Sequence[str]) -> Costs:
+        """What planning for these models rests on."""
         batches = [suitable_batch(self.specimens[model].form, self._device) for model in models]
         kind = self._device.partition(":")[0]
         return Costs(

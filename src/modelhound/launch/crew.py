@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from modelhound.errors import CrewError, RequestError
+from modelhound.errors import CrewError, RequestError, first_line
 from modelhound.meter import seconds_now
 
 __all__ = ["Crew", "Dealer", "find_device", "join_crew"]
@@ -96,7 +96,7 @@ def _connect(address: str | None) -> Any:
             **({"include_dashboard": False} if address is None else {}),
         )
     except Exception as error:  # whatever Ray says of an address
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise RequestError(
             f"cannot reach a Ray cluster at {address or 'this machine'!r}: {reason}; check the address, or leave --on out"
         ) from error
@@ -247,7 +247,7 @@ class Crew:
             try:
                 self._ray.get(actor.is_there.remote(), timeout=_START_SECONDS)
             except self._ray.exceptions.RayError as error:
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                reason = first_line(error)
                 trouble = CrewError(
                     f"cannot start a worker on the Ray cluster: {reason}; is modelhound installed on all of its machines?"
                 )

@@ -1,7 +1,7 @@
-"""What is decided before models run: their arithmetic, after how many items they may be dropped, in which order items come.
+"""What is decided beside running models: their arithmetic, after how many items they may be dropped, in which order items come.
 
 In:  a Job, a plan of what there is to run
-Out: numbers of items, positions, the plan as a record, which of the best to measure once more
+Out: a session to run models in, numbers of items, positions, the plan as a record, who has lost, whom to measure once more
 Nothing here runs a model. On one machine and on a cluster the same is decided.
 """
 
@@ -12,15 +12,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from modelhound.analysis.racing import CLOSE, close_race, rung_sizes, worthwhile_rungs
+from modelhound.analysis.racing import CLOSE, close_race, judge_rung, rung_sizes, worthwhile_rungs
 from modelhound.data import Dataset
 from modelhound.data.choosing import choose_balanced, strata
+from modelhound.features.many import Session
 from modelhound.measuring.scoring import Job
+from modelhound.meter import Lanes
 from modelhound.plan import ExplainedNode, Plan, explain_plan, forecast_plan
-from modelhound.records import PlanMade, PlanNode
+from modelhound.records import ModelDropped, PlanMade, PlanNode
 from modelhound.settings import DEFAULT_TOP
 
-__all__ = ["choose_dtype", "decide_rungs", "describe_plan", "order_by_rungs", "possible_rungs", "settle_in_fp32"]
+__all__ = [
+    "choose_dtype",
+    "decide_rungs",
+    "describe_plan",
+    "find_losers",
+    "open_session",
+    "order_by_rungs",
+    "possible_rungs",
+    "settle_in_fp32",
+]
 
 _JUDGE_SECONDS = {"cpu": 0.02, "cuda": 0.05}  # of one model after a rung: starting parts again, and the decisive scorer
 
@@ -31,6 +42,24 @@ def choose_dtype(job: Job) -> torch.dtype:
     if job.settings.precision != "auto":
         return names[job.settings.precision]
     return torch.float32 if job.device == "cpu" else torch.bfloat16
+
+
+def open_session(job: Job, lanes: Lanes | None = None) -> Session:
+    """Where the models of a job are run, as its settings say."""
+    settings = job.settings
+    return Session(
+        job.dataset,
+        settings,
+        seed=settings.seed,
+        device=job.device,
+        dtype=choose_dtype(job),
+        batch=settings.batch,
+        threads=None if settings.workers is None else max(1, settings.workers),
+        memory_bytes=settings.memory_bytes(),
+        remember=not settings.fresh,
+        lanes=lanes,
+        watch=job.watch,
+    )
 
 
 def possible_rungs(job: Job, num_racing: int) -> tuple[int, ...]:
@@ -65,6 +94,41 @@ def order_by_rungs(dataset: Dataset, sizes: Sequence[int], seed: int) -> Sequenc
         order += [position for position in chosen if position not in taken]
         taken.update(chosen)
     return order
+
+
+def find_losers(
+    job: Job,
+    scored: Mapping[str, NDArray[np.float64]],
+    *,
+    num_items: int,
+    describe: Callable[[str], tuple[int, float]],
+) -> list[ModelDropped]:
+    """Who has lost after `num_items` items, by what the decisive scorer says of each of them.
+
+    `describe` gives the number of a model's parameters and the seconds it took.
+    """
+    top = job.settings.top or DEFAULT_TOP
+    stamps = {str(model): stamp for model, stamp in job.models.items()}
+    verdicts = judge_rung(
+        tuple(scored), np.stack(tuple(scored.values())), top=top, risk=job.settings.risk, seed=job.settings.seed
+    )
+    losers = []
+    for verdict in verdicts:
+        if not verdict.stays:
+            num_parameters, seconds = describe(verdict.model)
+            losers.append(
+                ModelDropped(
+                    model=verdict.model,
+                    stamp=stamps[verdict.model],
+                    num_parameters=num_parameters,
+                    num_items=num_items,
+                    score=verdict.score,
+                    chance=verdict.chance,
+                    top=top,
+                    seconds=seconds,
+                )
+            )
+    return losers
 
 
 def describe_plan(plan: Plan) -> PlanMade:

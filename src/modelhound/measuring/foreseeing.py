@@ -13,7 +13,7 @@ from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.errors import RequestError, explain_error
 from modelhound.features.engine import forms_of
 from modelhound.features.many import Session
-from modelhound.measuring.deciding import choose_dtype, decide_rungs, describe_plan
+from modelhound.measuring.deciding import decide_rungs, describe_plan, open_session
 from modelhound.measuring.scoring import Job
 from modelhound.meter import Meter, seconds_now
 from modelhound.plan import forecast_plan
@@ -27,7 +27,6 @@ _MOST_VALUES = 4_000_000  # of the noise that is scored: a moment's work
 
 def foresee(job: Job) -> SearchForeseen:
     """Prepare everything, run nothing."""
-    settings = job.settings
     failures: list[Failure] = []
 
     def lose(model: str, phase: str, error: Exception) -> None:
@@ -35,18 +34,7 @@ def foresee(job: Job) -> SearchForeseen:
             raise error
         failures.append(Failure(model=model, phase=phase, error=explain_error(error)))
 
-    with Session(
-        job.dataset,
-        settings,
-        seed=settings.seed,
-        device=job.device,
-        dtype=choose_dtype(job),
-        batch=settings.batch,
-        threads=None if settings.workers is None else max(1, settings.workers),
-        memory_bytes=settings.memory_bytes(),
-        remember=not settings.fresh,
-        watch=job.watch,
-    ) as session:
+    with open_session(job) as session:
         began = seconds_now()
         session.survey(job.models, failed=lose, shortcut="leep" not in job.scorers)
         survey_seconds = seconds_now() - began

@@ -14,18 +14,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from modelhound.analysis.racing import judge_rung
 from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.features.engine import Rows
 from modelhound.features.many import Session
 from modelhound.features.workshop import Specimen
-from modelhound.measuring.deciding import decide_rungs, order_by_rungs, possible_rungs
+from modelhound.measuring.deciding import decide_rungs, find_losers, order_by_rungs, possible_rungs
 from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer
 from modelhound.measuring.verdicts import Judged, Verdicts
 from modelhound.meter import Meter
-from modelhound.records import Failure, ModelDropped, PhaseSamples, Progress
+from modelhound.records import Failure, PhaseSamples, Progress
 from modelhound.scores import FeatureSet, score
-from modelhound.settings import DEFAULT_TOP, decisive_scorer
+from modelhound.settings import decisive_scorer
 
 __all__ = ["Race"]
 
@@ -116,29 +115,12 @@ class Race:
         scored = {model: self._standings.pop(model) for model in self.running if model in self._standings}
         if num_items == len(self._job.dataset) or not scored:
             return
-        top = self._job.settings.top or DEFAULT_TOP
-        verdicts = judge_rung(
-            tuple(scored),
-            np.stack(tuple(scored.values())),
-            top=top,
-            risk=self._job.settings.risk,
-            seed=self._job.settings.seed,
-        )
-        for verdict in verdicts:
-            if not verdict.stays:
-                self._job.tell(
-                    ModelDropped(
-                        model=verdict.model,
-                        stamp=self._job.models[self._refs[verdict.model]],
-                        num_parameters=self._num_parameters(verdict.model),
-                        num_items=num_items,
-                        score=verdict.score,
-                        chance=verdict.chance,
-                        top=top,
-                        seconds=sum(self._seconds[verdict.model].values()),
-                    )
-                )
-                self._leave(verdict.model)
+        for loser in find_losers(self._job, scored, num_items=num_items, describe=self._describe):
+            self._job.tell(loser)
+            self._leave(loser.model)
+
+    def _describe(self, model: str) -> tuple[int, float]:
+        return self._num_parameters(model), sum(self._seconds[model].values())
 
     def _look_at(self, model: str) -> None:
         """Where a model stands after this rung."""

@@ -18,7 +18,7 @@ from modelhound.compat import import_timm, wait_asleep
 from modelhound.data import Dataset, InputForm
 from modelhound.features.engine import Rows, chain_of
 from modelhound.features.many import Session
-from modelhound.measuring.deciding import choose_dtype
+from modelhound.measuring.deciding import choose_dtype, open_session
 from modelhound.measuring.race import Race
 from modelhound.measuring.scoring import Job
 from modelhound.models import ModelRef
@@ -100,9 +100,9 @@ def survey_share(common: Common, models: Mapping[ModelRef, str], send: Send) -> 
     """Take models apart, and send what they are made of."""
     job = _job(common, models, send)
     race = Race(job)
-    with _open_session(job) as session:
+    with open_session(job) as session:
         session.survey(models, failed=race.lose, shortcut="leep" not in job.scorers)
-        costs = session._costs(tuple(session.specimens)) if session.specimens else None
+        costs = session.costs(tuple(session.specimens)) if session.specimens else None
         for model, specimen in session.specimens.items():
             chain = chain_of(specimen, num_bytes_per_value=choose_dtype(job).itemsize, seconds=None)
             send(Surveyed(model=model, chain=chain, form=specimen.form, costs=costs))
@@ -121,7 +121,7 @@ def run_share(common: Common, request: RungRequest, send: Send) -> None:
 
     job = _job(common, request.models, send, see)
     race = _PartOfRace(job, send)
-    with _open_session(job) as session:
+    with open_session(job) as session:
         session.survey(request.models, failed=race.lose, shortcut="leep" not in job.scorers)
         race.begin(session, request)
         for rung, items in enumerate(race.rungs()[: request.rung + 1]):
@@ -191,19 +191,4 @@ def _job(
         tell=tell,
         warn=lambda warning: send(Warned(warning=warning)),
         show=see,
-    )
-
-
-def _open_session(job: Job) -> Session:
-    settings = job.settings
-    return Session(
-        job.dataset,
-        settings,
-        seed=settings.seed,
-        device=job.device,
-        dtype=choose_dtype(job),
-        batch=settings.batch,
-        threads=None if settings.workers is None else max(1, settings.workers),
-        memory_bytes=settings.memory_bytes(),
-        remember=not settings.fresh,
     )

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from modelhound.analysis.racing import judge_rung
 from modelhound.data import Dataset, InputForm
 from modelhound.data.shared_items import carry_files, share_items
 from modelhound.data.source import Reader
@@ -26,6 +25,7 @@ from modelhound.measuring.deciding import (
     choose_dtype,
     decide_rungs,
     describe_plan,
+    find_losers,
     order_by_rungs,
     possible_rungs,
     settle_in_fp32,
@@ -35,8 +35,8 @@ from modelhound.measuring.share import Common, Final, RungRequest, Sight, Standi
 from modelhound.meter import Lanes
 from modelhound.models import ModelRef
 from modelhound.plan import Chain, Costs, Deal, Parcel, Segment, make_plan, place_chains
-from modelhound.records import Failure, ModelDropped, Progress
-from modelhound.settings import DEFAULT_TOP, SearchSettings
+from modelhound.records import Failure, Progress
+from modelhound.settings import SearchSettings
 
 __all__ = ["choose_spread_device", "measure_spread"]
 
@@ -183,30 +183,16 @@ class _SpreadRace:
         scored = {model: self._standings.pop(model) for model in self.running if model in self._standings}
         if rung == len(self.sizes) - 1 or not scored:
             return
-        top = self._job.settings.top or DEFAULT_TOP
-        verdicts = judge_rung(
-            tuple(scored),
-            np.stack([each.item_scores for each in scored.values()]),
-            top=top,
-            risk=self._job.settings.risk,
-            seed=self._job.settings.seed,
+        scores = {model: each.item_scores for model, each in scored.items()}
+        losers = find_losers(
+            self._job,
+            scores,
+            num_items=self.sizes[rung],
+            describe=lambda model: (scored[model].num_parameters, scored[model].seconds),
         )
-        for verdict in verdicts:
-            if not verdict.stays:
-                standing = scored[verdict.model]
-                self._job.tell(
-                    ModelDropped(
-                        model=verdict.model,
-                        stamp=self._job.models[self._refs[verdict.model]],
-                        num_parameters=standing.num_parameters,
-                        num_items=self.sizes[rung],
-                        score=verdict.score,
-                        chance=verdict.chance,
-                        top=top,
-                        seconds=standing.seconds,
-                    )
-                )
-                self._leave(verdict.model)
+        for loser in losers:
+            self._job.tell(loser)
+            self._leave(loser.model)
 
     def close(self) -> None:
         """Say what a person should know, and show the best."""

@@ -11,9 +11,8 @@ judged by all scorers.
 
 import torch
 
-from modelhound.features.many import Session
 from modelhound.measuring.aside import Aside
-from modelhound.measuring.deciding import choose_dtype, describe_plan, settle_in_fp32
+from modelhound.measuring.deciding import choose_dtype, describe_plan, open_session, settle_in_fp32
 from modelhound.measuring.race import Race
 from modelhound.measuring.scoring import Job
 from modelhound.meter import Lanes
@@ -23,23 +22,10 @@ __all__ = ["measure_together"]
 
 def measure_together(job: Job) -> None:
     """Measure every model; those that fail or are dropped are told as such and the others go on."""
-    settings = job.settings
     race = Race(job)
     lanes = Lanes()
     with (
-        Session(
-            job.dataset,
-            settings,
-            seed=settings.seed,
-            device=job.device,
-            dtype=choose_dtype(job),
-            batch=settings.batch,
-            threads=None if settings.workers is None else max(1, settings.workers),
-            memory_bytes=settings.memory_bytes(),
-            remember=not settings.fresh,
-            lanes=lanes,
-            watch=job.watch,
-        ) as session,
+        open_session(job, lanes) as session,
         Aside(job.device, lanes) as aside,
     ):
         aside.warm_up(race.try_scorers)
@@ -67,5 +53,5 @@ def measure_together(job: Job) -> None:
             job.warn(session.trouble)
     race.close()
     job.tell(lanes.timeline())
-    if settings.precision == "auto" and choose_dtype(job) != torch.float32:
+    if job.settings.precision == "auto" and choose_dtype(job) != torch.float32:
         settle_in_fp32(job, race.finals, measure_together)
