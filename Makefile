@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 # Many tests start processes of their own: where Python may not keep what it has compiled, each compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-real test-faults bench-scale install lint clean
+.PHONY: demo test test-real test-faults bench bench-scale install lint clean
 
 demo: install
 	$(BIN)/hound search fashion --models 'zoo:*' --limit 500
@@ -33,6 +33,21 @@ test-faults: install .fuzz
 # A fuzzer that is led by coverage; where there is none for this Python, the other fuzzing is all there is.
 .fuzz: | $(INSTALLED)
 	-$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .fuzz.part atheris==3.0.0 && mv .fuzz.part .fuzz
+
+# The figures of benchmarks/results that need no GPU, measured anew into build/bench: hours on a machine that does nothing else.
+# Some of them: make bench BENCH='scorers plan'. What is there already is not measured again.
+BENCH := allocator decoding engine feature_store latency listing loader plan prepared profiling scale scorers train waiting zoo_truth
+bench: $(BENCH:%=build/bench/%.txt)
+
+FLAGS_plan := --repeats 1
+FLAGS_prepared := --turns 31
+FLAGS_profiling := --device cpu --runs build/bench/profiling
+FLAGS_train := --items 64 --ratio-only
+FLAGS_zoo_truth := --truth $(wildcard benchmarks/results/zoo_truth_*.json)
+build/bench/%.txt: benchmarks/%.py | $(INSTALLED)
+	mkdir -p build/bench
+	$(BIN)/python $< $(FLAGS_$*) > $@.part
+	mv $@.part $@
 
 # 50 000 models on 1 to 256 GPUs, simulated with measured costs.
 bench-scale: install

@@ -18,9 +18,13 @@ Contestants
     ranker      transformer-ranker 0.2.0 on the same encoders and texts (`make .rivals` installs it apart)
     again       the engine's search once more, into the same run folder
     remembered  once more into a new run folder: only the features are remembered
-    memory      the engine with --memory at a quarter of what its plan would take
+    memory      the engine with --memory at a quarter of what it took without
     relabelled  the engine on the same items with other labels, features remembered
 Where the plain loop would take too long, it is timed on every k-th model and scaled; `timed` says on how many.
+
+Before them `--explain` is asked what it expects; what happened is held against it, in all and by phase. A race may end anywhere
+between the least and the most that it expects. Own memory is what a contestant came to hold itself, not of files, above what it
+held before it began, looked at every 4 ms.
 
 The floor is the largest of: decoding every item once, running every distinct layer once at the rate it has by itself, reading
 every distinct byte of weights once at the rate of the disk (of the page cache, unless --cold). A race may go below it.
@@ -64,11 +68,14 @@ class Contest:
         self.data = make_items(folder, self.pool)
         self.rows: dict[str, dict[str, Any]] = {}
         self.floor = self._in_child("measure_floor", self.models, self.data, self.pool["device"], cold)
+        self.foreseen: dict[str, Any] = {}
         _say(f"{name}: made, and its floor measured, in {seconds_now() - started:.0f} s: {self.floor}")
 
     def go(self, contestants: list[str]) -> None:
         """One turn of each; of several turns the fastest counts."""
         cache, first_run = self._new_folder("cache"), self._new_folder("run")
+        if not self.foreseen and {"engine", "exhaustive"}.intersection(contestants):
+            self.foreseen = self._in_child("explain", self.models, self.data, self.pool["device"], {})
         for contestant in contestants:
             if contestant in AFTERWARDS and "engine" not in contestants:
                 continue
@@ -107,6 +114,9 @@ class Contest:
         plain = self.rows.get("ranker", self.rows.get("plain", {})).get("scaled_seconds")
         first = self.rows.get("engine", {}).get("scaled_seconds")
         floor = max(self.floor[f"{what}_seconds"] for what in ("decode", "forward", "read"))
+        for contestant in ("engine", "exhaustive"):
+            if self.foreseen and "error" not in self.rows.get(contestant, {"error": ""}):
+                self.rows[contestant]["foreseen"] = _hold_against(self.foreseen, self.rows[contestant])
         for contestant, row in self.rows.items():
             base = first if contestant in (*AFTERWARDS, "memory") else plain
             is_done = "error" not in row
@@ -118,6 +128,7 @@ class Contest:
             "cold": self._cold,
             "floor_seconds": floor,
             "floor": self.floor,
+            "foreseen": self.foreseen,
             "rows": self.rows,
         }
 
@@ -132,7 +143,10 @@ class Contest:
         if contestant in ("engine", "again"):
             options["run"] = first_run
         if contestant == "memory":
-            options["memory"] = str(self.floor["plan_bytes"] // 4)
+            first = self.rows.get("engine", {})
+            options["memory"] = str(
+                (first.get("own_bytes") or first.get("peak_bytes") or self.floor["plan_bytes"]) // 4
+            )
         if contestant == "relabelled":
             data = relabel(self.data, Path(self._new_folder("relabelled")))
         made = self._in_child(
@@ -171,15 +185,40 @@ def measure(name: str, asked: argparse.Namespace) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+_PHASES = {
+    "read weights and build": ("read weights", "build model", "weights to device"),
+    "wait for data": ("wait for data", "data to device"),
+    "forward": ("forward",),
+    "score": ("score",),
+}
+"""What is foreseen as one phase, and the phases of the records that it stands for."""
+
+
+def _hold_against(foreseen: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Predicted over actual seconds, in all and by phase; a race that dropped models is only held against both ends."""
+    seconds, dropped = row["seconds"], row["dropped"]
+    least = foreseen["least_seconds"] if dropped else foreseen["seconds"]
+    nearest = min(max(seconds, least), foreseen["seconds"])
+    phases = (
+        {}
+        if dropped
+        else {
+            phase: [foreseen["phases"].get(phase, 0.0), sum(row["phases"].get(each, 0.0) for each in actual)]
+            for phase, actual in _PHASES.items()
+        }
+    )
+    return {"in_all": nearest / seconds, "most": foreseen["seconds"], "least": least, "phases": phases}
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def show(results: list[dict[str, Any]]) -> None:
     print(
-        "| pool | contestant | s | times plain (or the first search) | times the floor | peak MB | weights read MB | tau |"
+        "| pool | contestant | s | times plain (or the first) | times the floor | peak MB | own MB | weights read MB | tau |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     for result in results:
         for contestant, row in result["rows"].items():
             cells = (
@@ -189,11 +228,31 @@ def show(results: list[dict[str, Any]]) -> None:
                 "" if row["ratio"] is None else f"{row['ratio']:.1f}",
                 "" if row["times_floor"] is None else f"{row['times_floor']:.2f}",
                 f"{row['peak_bytes'] / 1e6:.0f}",
+                _say_own(row),
                 f"{row['read_bytes'] / 1e6:.0f}",
                 "" if row.get("kendall_tau") is None else _say_agreement(row),
             )
             print(f"| {' | '.join(cells)} |")
-        print(f"\n{result['pool']}: {_say_floor(result)}\n")
+        print(f"\n{result['pool']}: {_say_floor(result)}")
+        for contestant, row in result["rows"].items():
+            if "foreseen" in row:
+                print(f"{contestant}: {_say_foreseen(row)}")
+        print()
+
+
+def _say_own(row: dict[str, Any]) -> str:
+    allowed = f" of {int(row['asked_memory']) / 1e6:.0f} allowed" if "asked_memory" in row else ""
+    return f"{row.get('own_bytes', 0) / 1e6:.0f}{allowed}"
+
+
+def _say_foreseen(row: dict[str, Any]) -> str:
+    foreseen = row["foreseen"]
+    phases = "".join(f", {phase} {said:.2f} ({was:.2f})" for phase, (said, was) in foreseen["phases"].items())
+    least = f"{foreseen['least']:.2f} to " if foreseen["least"] < foreseen["most"] else ""
+    return (
+        f"foreseen {least}{foreseen['most']:.2f} s, took {row['seconds']:.2f}: {foreseen['in_all']:.2f} of it{phases}; "
+        f"{row['dropped']} dropped"
+    )
 
 
 def _say_floor(result: dict[str, Any]) -> str:

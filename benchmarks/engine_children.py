@@ -9,6 +9,7 @@ import contextlib
 import csv
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import types
@@ -18,7 +19,7 @@ from typing import Any
 
 from modelhound.meter import Meter, count_cores, disk_bytes_read, resolve_device
 
-__all__ = ["contest", "contest_ranker", "exhaustive_scores", "measure_floor"]
+__all__ = ["contest", "contest_ranker", "exhaustive_scores", "explain", "measure_floor"]
 
 _SEARCHES: dict[str, dict[str, Any]] = {
     "sharing": {"precision": "fp32", "exhaustive": True, "scorers": "sgd_probe"},
@@ -36,9 +37,10 @@ def contest(
     """Seconds from the first look at the data to the ranking; for the plain loop also the scores that a ranking rests on."""
     device = _warm_up(device)
     before, base_bytes = disk_bytes_read() or 0, _resident_bytes(device)
-    meter = Meter(device)
     made: dict[str, Any] = {"dropped": 0, "phases": {}, "scores": {}}
-    with _counting_weights(distinct=contestant not in ("plain", "halving")) as count:
+    distinct = contestant not in ("plain", "halving")
+    with _counting_weights(distinct=distinct) as count, _watching_memory(device) as own_bytes:
+        meter = Meter(device)
         if contestant == "plain":
             found = run_plain(models, data, device)
             made["scores"] = found.scores
@@ -47,6 +49,7 @@ def contest(
         else:
             made |= _search(models, data, device, {**_SEARCHES.get(contestant, {}), **options})
         made["seconds"], made["peak_bytes"] = meter.wall_seconds, _peak_bytes(meter)
+        made["own_bytes"] = own_bytes()
     if contestant == "plain":
         made["ridge"] = found.rank_by_ridge()  # after the clock: the loop itself has one scorer
     made |= {"base_bytes": base_bytes, "read_bytes": count(), "disk_bytes": (disk_bytes_read() or 0) - before}
@@ -68,6 +71,51 @@ def _warm_up(device: str) -> str:
     if device != "cpu":
         torch.zeros(1, device=device)
     return device
+
+
+_WATCHER = """
+import os, re, sys, time
+own, most = re.compile(rb"RssAnon:\\s*(\\d+)"), 0
+status = os.open(f"/proc/{sys.argv[1]}/status", os.O_RDONLY)
+first = None
+os.set_blocking(0, False)
+while True:
+    held = 1024 * int(own.search(os.pread(status, 4096, 0))[1])
+    if first is None:
+        first = held
+        print(flush=True)
+    most = max(most, held)
+    try:
+        if os.read(0, 1) is not None:
+            break
+    except BlockingIOError:
+        pass
+    time.sleep(0.004)
+print(most - first, flush=True)
+"""
+"""Looks at another process every 4 ms: what it holds of its own, not of files, above what it held first."""
+
+
+@contextlib.contextmanager
+def _watching_memory(device: str) -> Iterator[Any]:
+    """The most memory that this process came to hold beside what it had and what lies in files; 0 on a device."""
+    if device != "cpu" or not Path("/proc/self/status").exists():
+        yield lambda: 0
+        return
+    command = [sys.executable, "-S", "-c", _WATCHER, str(os.getpid())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout is not None
+        watcher.stdout.readline()  # it has looked once
+
+        def end() -> int:
+            answer, _ = watcher.communicate("\n")
+            return int(answer)
+
+        try:
+            yield end
+        finally:
+            if watcher.returncode is None:
+                watcher.kill()
 
 
 def _resident_bytes(device: str) -> int:
@@ -181,6 +229,21 @@ def _search(models: list[str], data: str, device: str, options: dict[str, Any]) 
         "phases": result.phases,
         "dropped": len(result.dropped),
         "warnings": list(result.warnings),
+    }
+
+
+def explain(models: list[str], data: str, device: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What `hound search --explain` says of a search with these options, and how long it takes to say it."""
+    device = _warm_up(device)
+    from modelhound.records import to_plain
+    from modelhound.settings import SearchSettings
+    from modelhound.verbs.search import explain_search
+
+    meter = Meter(device)
+    foreseen = explain_search(SearchSettings(data, models=tuple(models), device=device, **options))
+    said = to_plain(foreseen)
+    return {"own_seconds": meter.wall_seconds} | {
+        name: said[name] for name in ("phases", "seconds", "least_seconds", "peak_bytes", "rungs")
     }
 
 

@@ -1,9 +1,11 @@
 """Everything that is done to modelhound on purpose, counted: kills, full disks, damage, hostile input.
 
-Each part is a process with a bound on its time and can be run alone. What tests note (tests/fault_log.py) becomes a table.
+Each part is a process with a bound on its time and can be run alone, with a seed of its own: other moments to kill at, other
+bytes. What tests note (tests/fault_log.py) is added to a log, one line a part, and all lines of the log become one table: what
+was run on different days adds up.
 
-    python benchmarks/faults.py [--parts verbs,ray,hostile,fuzz,rest] [--kills 200] [--inputs 300] [--fuzz-seconds 20]
-                                [--minutes 30] [--out FILE.md]
+    python benchmarks/faults.py [--parts verbs,ray,hostile,fuzz,rest] [--kills 200] [--verbs search,train] [--seed 0]
+                                [--inputs 300] [--fuzz-seconds 20] [--minutes 30] [--log FILE.jsonl] [--out FILE.md]
 """
 
 import argparse
@@ -13,7 +15,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 from modelhound.meter import describe_machine
 
@@ -24,53 +29,82 @@ PARTS = ("verbs", "ray", "hostile", "fuzz", "rest")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="verbs,ray,hostile,fuzz,rest")
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--kills", type=int, default=200, help="of all verbs together")
+    parser.add_argument("--verbs", default="", help="kill only these; the default is all")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--inputs", type=int, default=300, help="per parser")
     parser.add_argument("--fuzz-seconds", type=int, default=20, help="per parser")
     parser.add_argument("--minutes", type=float, default=30.0, help="for each part at most")
+    parser.add_argument("--log", type=Path, default=None, help="adds up over several runs; the default is forgotten")
     parser.add_argument("--out", type=Path, default=None)
     asked = parser.parse_args()
     wanted = [each for each in PARTS if each in asked.parts.split(",")]
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "faults.jsonl"
-        endings = {part: run_part(part, asked, log) for part in wanted}
-        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    document = as_document(endings, lines)
+    pieces = [run_part(part, asked) for part in wanted]
+    if asked.log is not None:
+        with asked.log.open("a") as file:
+            file.writelines(json.dumps(piece) + "\n" for piece in pieces)
+        pieces = [json.loads(line) for line in asked.log.read_text().splitlines()]
+    document = as_document(pieces)
     print(document)
     if asked.out is not None:
         asked.out.write_text(document)
-    sys.exit(any(ending != "passed" for ending in endings.values()))
+    sys.exit(any(piece["ending"] != "passed" for piece in pieces[-len(wanted) :]))
 
 
-def run_part(part: str, asked: argparse.Namespace, log: Path) -> str:
-    """How it ended: passed, failed, or ended because its time was over."""
-    environment = {**os.environ, "HOUND_FAULT_LOG": str(log)}
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    commands = {
-        "verbs": [*pytest, "tests/faults/test_every_verb_killed.py"],
-        "ray": [*pytest, "tests/ray"],
-        "hostile": [*pytest, "tests/hostile"],
-        "rest": [*pytest, "tests/faults", "--deselect", "tests/faults/test_every_verb_killed.py"],
+def run_part(part: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """One line of the log: how the part ended, how many test cases it had, and what they noted."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        log, cases = Path(folder) / "faults.jsonl", Path(folder) / "cases.xml"
+        ending = fuzz(asked, log) if part == "fuzz" else run_tests(part, asked, log, cases)
+        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        suite = next(iter(ElementTree.parse(cases).getroot()), None) if cases.exists() else None
+    names = ("tests", "skipped", "failures", "errors")
+    counted = {name: int(suite.get(name, 0)) for name in names} if suite is not None else {}
+    counts: dict[tuple[str, str], collections.Counter[str]] = {}
+    for line in lines:
+        counter = counts.setdefault((line["fault"], line["where"]), collections.Counter())
+        counter.update({name: line.get(name, 0) for name in ("tried", "survived")})
+    return {
+        "part": part,
+        "seed": asked.seed,
+        "ending": ending,
+        "seconds": round(time.monotonic() - began),
+        "cases": counted,
+        "counts": [[fault, where, each["tried"], each["survived"]] for (fault, where), each in sorted(counts.items())],
     }
+
+
+def run_tests(part: str, asked: argparse.Namespace, log: Path, cases: Path) -> str:
+    """How it ended: passed, failed, or ended because its time was over."""
+    environment = {**os.environ, "HOUND_FAULT_LOG": str(log), "HOUND_FAULT_SEED": str(asked.seed)}
+    killing = "tests/faults/test_every_verb_killed.py"
+    chosen = {
+        "verbs": [killing],
+        "ray": ["tests/ray"],
+        "hostile": ["tests/hostile"],
+        "rest": ["tests/faults", "--deselect", killing],
+    }[part]
+    verbs = [each for each in asked.verbs.split(",") if each]
     if part == "verbs":
-        environment["HOUND_NUM_KILLS"] = str(-(-asked.kills // NUM_VERBS))
+        environment["HOUND_NUM_KILLS"] = str(-(-asked.kills // (len(verbs) or NUM_VERBS)))
+        environment["HOUND_KILLED_VERBS"] = ",".join(verbs)
     if part == "ray":
         environment |= {"HOUND_RAY": "1", "HOUND_NUM_RAY_KILLS": "5"}
     if part == "hostile":
         environment["HOUND_NUM_INPUTS"] = str(asked.inputs)
     if part == "rest":
         environment["HOUND_MANY_FAULTS"] = "1"
-    if part == "fuzz":
-        return fuzz(asked.fuzz_seconds, log)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={cases}", *chosen]
     try:
-        done = subprocess.run(commands[part], cwd=ROOT, env=environment, timeout=60 * asked.minutes, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=environment, timeout=60 * asked.minutes, check=False)
     except subprocess.TimeoutExpired:
         return f"ended after {asked.minutes:.0f} minutes"
     return "passed" if done.returncode == 0 else "failed"
 
 
-def fuzz(seconds: int, log: Path) -> str:
+def fuzz(asked: argparse.Namespace, log: Path) -> str:
     """Every parser in a process of its own."""
     if not (ROOT / ".fuzz").is_dir():
         return "not run: atheris is not there (make .fuzz)"
@@ -78,8 +112,18 @@ def fuzz(seconds: int, log: Path) -> str:
     from hostile_parsers import PARSERS
 
     failed = []
+    end = time.monotonic() + 60 * asked.minutes
     for name in PARSERS:
-        command = [sys.executable, "tests/hostile/fuzz.py", name, "--seconds", str(seconds)]
+        seconds = min(asked.fuzz_seconds, end - time.monotonic())
+        if seconds < 1:
+            return f"ended after {asked.minutes:.0f} minutes"
+        command = [
+            sys.executable,
+            "tests/hostile/fuzz.py",
+            name,
+            f"--seconds={seconds:.0f}",
+            f"--seed={asked.seed + 1}",
+        ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60 * seconds)
         counts = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"parser"')]
         if done.returncode != 0 or not counts:
@@ -92,23 +136,30 @@ def fuzz(seconds: int, log: Path) -> str:
     return "passed" if not failed else f"failed: {', '.join(failed)}"
 
 
-def as_document(endings: dict[str, str], lines: list[dict[str, object]]) -> str:
+def as_document(pieces: list[dict[str, Any]]) -> str:
     machine = describe_machine()
-    counts: dict[tuple[str, str], collections.Counter[str]] = {}
-    for line in lines:
-        counter = counts.setdefault((str(line["fault"]), str(line["where"])), collections.Counter())
-        counter.update({name: int(str(line[name])) for name in ("tried", "survived")})
-    rows = [
-        f"| {fault} | {where} | {counter['tried']} | {counter['survived']} |"
-        for (fault, where), counter in sorted(counts.items())
+    counts: dict[tuple[str, str], list[int]] = {}
+    for piece in pieces:
+        for fault, where, tried, survived in piece["counts"]:
+            known = counts.setdefault((fault, where), [0, 0])
+            known[0], known[1] = known[0] + tried, known[1] + survived
+    kills = [sum(each[place] for (fault, _), each in counts.items() if "kill" in fault) for place in (0, 1)]
+    inputs = [sum(each[place] for (fault, _), each in counts.items() if fault.startswith("bytes")) for place in (0, 1)]
+    rows = [f"| {fault} | {where} | {each[0]} | {each[1]} |" for (fault, where), each in sorted(counts.items())]
+    runs = [
+        f"| {piece['part']} | {piece['seed']} | {piece['cases'].get('tests', 0) - piece['cases'].get('skipped', 0) or ''} "
+        f"| {piece['seconds']} | {piece['ending']} |"
+        for piece in pieces
     ]
-    ended = "; ".join(f"{part}: {ending}" for part, ending in endings.items())
     return (
         "# Faults and hostile input (2026-11)\n\n"
-        f"Script: `benchmarks/faults.py` on {machine.cpu}, {machine.num_cores} cores, Python {machine.python}. {ended}.\n"
+        f"Script: `benchmarks/faults.py` on {machine.cpu}, {machine.num_cores} cores, Python {machine.python}. "
+        f"{kills[1]} of {kills[0]} kills survived, {inputs[1]} of {inputs[0]} inputs read or refused.\n"
         "A fault is survived if nothing finished was lost, the next start repaired what was left, and the answer was the same; "
         "an input if it was read or refused in a sentence.\n\n"
-        "| fault | where | tried | survived |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+        "| fault | where | tried | survived |\n|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
+        "The pieces that this adds up:\n\n"
+        "| part | seed | test cases | seconds | ending |\n|---|---|---|---|---|\n" + "\n".join(runs) + "\n"
     )
 
 

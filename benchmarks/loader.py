@@ -1,12 +1,14 @@
 """`hound loader` against the full grid, on a simulated surface, prepared reading against a plain copy, and what it brings.
 
-    python benchmarks/loader.py [--json] [--device cuda] [--parts grid,simulated,reading,gain] [--kind raw,preprocessed]
+    python benchmarks/loader.py [--json] [--device cuda] [--parts grid,simulated,reading,pairs,gain] [--kind raw,preprocessed]
 
 grid       every pair with every model, and the default way, on the same photos: mean regret of the default's pair in the grid's
-           own table, and the share of the grid's time that the default took (`loader_grid.py`)
+           own table and in fresh runs of the best pairs in turns, and the share of the grid's time that the default took
+           (`loader_grid.py`, `loader_truth.py`)
 simulated  the research's two tables of 45 pairs as the truth, each evaluation with 2 % noise, 9 evaluations: regret of the pair
            that is chosen then, over 100 seeds
 reading    batches of prepared items beside a plain memory-mapped copy of the same bytes
+pairs      only the pairs of --pairs 64x0,128x0,... in turns for --repeat-seconds: how much longer each takes than the first
 gain       searches with the recommended pair beside the same searches without, in turns (`loader_gain.py`)
 
 Results are written to a file as they come where --out FOLDER or the variable OUT says where.
@@ -16,6 +18,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from modelhound.meter import describe_machine, seconds_now
 from modelhound.records import to_plain
 
 NOISE, NUM_EVALUATIONS, NUM_SEEDS = 0.02, 9, 100
+_WHOLE_PER_GRID = 2.0  # about what a grid, the default's tries and the repeats take together, as a multiple of the grid
 TABLES = Path(__file__).with_name("batch_workers.json")
 
 
@@ -91,6 +95,7 @@ def measure(asked: argparse.Namespace, out: Path | None) -> dict[str, Any]:
     def note(part: str, found: dict[str, Any]) -> None:
         results[part] = results.get(part, {}) | found
         results["seconds"] = seconds_now() - start
+        print(f"{results['seconds']:6.1f} s  {part}: {', '.join(found)}", file=sys.stderr, flush=True)
         if out is not None:
             (out / f"loader-{asked.device.partition(':')[0]}.json").write_text(json.dumps(results, indent=1))
 
@@ -104,6 +109,8 @@ def measure(asked: argparse.Namespace, out: Path | None) -> dict[str, Any]:
             import loader_grid
 
             for kind in kinds:
+                left = asked.deadline - (seconds_now() - start)
+                wanted = asked.grid_seconds or loader_grid.PLANS[asked.device.partition(":")[0]].grid_seconds.get(kind)
                 compared = loader_grid.compare_with_grid(
                     folder,
                     kind,
@@ -111,10 +118,21 @@ def measure(asked: argparse.Namespace, out: Path | None) -> dict[str, Any]:
                     items=asked.items,
                     seeds=asked.seeds,
                     repeats=asked.repeats,
-                    grid_seconds=asked.grid_seconds,
+                    grid_seconds=None if wanted is None else min(wanted, left / _WHOLE_PER_GRID),
+                    repeat_seconds=asked.repeat_seconds,
                     keep=loader_grid.copy_records(out),
+                    tell=lambda partial, kind=kind: note("grid", {kind: partial}),  # type: ignore[misc]
                 )
                 note("grid", {kind: compared})
+        if "pairs" in parts:
+            import loader_grid
+
+            pairs = [tuple(map(int, pair.split("x"))) for pair in asked.pairs.split(",")]
+            for kind in kinds:
+                again = loader_grid.compare_pairs(
+                    folder, kind, asked.device, pairs, items=asked.items, seconds=asked.repeat_seconds or 60.0
+                )
+                note("pairs", {kind: again})
         if "gain" in parts:
             import loader_gain
 
@@ -135,11 +153,24 @@ def show(measured: dict[str, Any]) -> None:
             f"{kind}: grid of {row['num_models']} models x {row['num_pairs']} pairs, {row['num_items']} items, "
             f"{row['grid_seconds']:.0f} s, best {row['grid_best']['batch']} x {row['grid_best']['workers']}"
         )
+        again = row["repeated"]
+        print(
+            f"  the best {len(again['pairs'])} pairs again, {again['num_rounds']} rounds: one run scatters by "
+            f"{again['one_run_scatters_by']:.1%}, one round over all models by {again['one_round_scatters_by']:.1%}"
+        )
         for each in row["default"]:
+            fresh = each["repeated"]["over_the_grids_pair"]
             print(
-                f"  default: {each['pair'][0]} x {each['pair'][1]}, mean regret {each['mean_regret']:.2%} "
-                f"({each['over_the_grids_best']:.2%} over the grid's best), {each['share_of_grid']:.0%} of the grid's time, "
-                f"{each['num_runs']} runs, {each['chance_within']:.0%} sure"
+                f"  default: {each['pair'][0]} x {each['pair'][1]}, {each['over_the_grids_best']:.2%} over the grid's best in "
+                f"its table, {fresh['regret']:.2%} [{fresh['interval'][0]:.2%}, {fresh['interval'][1]:.2%}] in fresh runs; "
+                f"{each['share_of_grid']:.0%} of the grid's time, {each['num_runs']} runs, {each['chance_within']:.0%} sure"
+            )
+    for kind, again in measured.get("pairs", {}).items():
+        for each in again["over_the_first"]:
+            low, high = each["interval"]
+            print(
+                f"{kind}, {again['num_rounds']} rounds of {again['num_items']} items: {each['pair']} takes "
+                f"{each['regret']:.2%} [{low:.2%}, {high:.2%}] longer than {again['pairs'][0]}"
             )
     for name, row in measured.get("gain", {}).items():
         pair = row["recommended"]
@@ -162,6 +193,9 @@ def main() -> None:
     parser.add_argument(
         "--grid-seconds", type=float, help="choose the length of runs so that a grid takes about this long"
     )
+    parser.add_argument("--repeat-seconds", type=float, help="for fresh runs of the pairs that matter")
+    parser.add_argument("--pairs", default="64x0,64x2", help="of the part pairs")
+    parser.add_argument("--deadline", type=float, default=1e9, help="make grids shorter so as to end about then")
     parser.add_argument("--turns", type=int, default=5, help="of the part gain")
     parser.add_argument("--out", type=Path, default=os.environ.get("OUT"), help="folder for results as they come")
     asked = parser.parse_args()

@@ -33,7 +33,7 @@ def measure_gain(folder: Path, device: str, *, items: int | None, turns: int) ->
     """By kind of items and way to search."""
     plan = loader_grid.PLANS[device.partition(":")[0]]
     photos, ready, found = folder / "gain-photos", folder / "gain-ready", folder / "found.json"
-    loader_grid.make_photos(photos, items or plan.items, plan.photo_size)
+    loader_grid.make_photos(photos, items or plan.items["raw"], plan.photo_size)
     prepare(str(photos), ready, models=plan.models)
     recommended = loader(
         str(photos),

@@ -1,11 +1,14 @@
 """`hound loader` beside the full grid: the same machine, the same process, the same photos.
 
 In:  a kind of items, a device, how long the grid may take
-Out: the pair that the default recommends, its regret in the grid's own table, and what both took
+Out: the pair that the default recommends, what both took, and its regret: in the grid's own table, and in fresh runs of it and
+     of the grid's best pairs in turns (`loader_truth`)
 Half of the default's tries come before the grid, half after it. The models are built once and run once with every batch size
 before anything is timed, since both would pay for that alike.
 """
 
+import dataclasses
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +18,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from modelhound.data import open_dataset
-from modelhound.data.recommended import item_kind
+import loader_truth
+from modelhound.data import Preprocessing, open_dataset
+from modelhound.data.loading import free_shared_memory
+from modelhound.data.preparing import prepare_items
+from modelhound.data.preprocessing import Variant
 from modelhound.feeding import Feed, supplying
 from modelhound.feeding.concluding import choose_pairs
 from modelhound.feeding.runs import measure_load, warm_up
@@ -26,11 +32,14 @@ from modelhound.records import FeedMeasured, silent, to_plain
 from modelhound.settings import LoaderSearchSettings
 from modelhound.verbs.loader import LoaderResult, run_loader
 
-__all__ = ["PLANS", "Plan", "compare_with_grid", "copy_records", "make_photos"]
+__all__ = ["PLANS", "Plan", "compare_pairs", "compare_with_grid", "copy_records", "make_photos"]
 
 _GRANULE = 128  # runs are as many items long as a multiple of this
 _PROBE_ITEMS = 96
-_START_SECONDS, _START_PER_WORKER, _COMPUTE_SECONDS = 0.1, 0.03, 0.0004  # rough, to choose the length of runs with
+_START_SECONDS, _START_PER_WORKER, _COMPUTE_SECONDS = 0.15, 0.02, 0.0002  # rough, to choose the length of runs with
+_LEAST_FINALISTS, _MOST_FINALISTS = 3, 5
+
+_built: dict[str, Network] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +49,15 @@ class Plan:
     models: tuple[str, ...]
     batch: str
     workers: str
-    items: int
-    """In a run, unless the grid would take too long."""
+    items: Mapping[str, int]
+    """In a run, by kind of items, unless the grid would take too long."""
     grid_seconds: Mapping[str, float] = field(default_factory=dict)
     """By kind of items: what a grid may take; shorter runs are made of it where that is needed."""
+    repeat_seconds: float
+    """For fresh runs of the pairs that matter."""
     photo_size: tuple[int, int] = (256, 192)
+    image: int | None = None
+    """Pixels of the networks' input, where it is not what they were made for."""
 
 
 PLANS = {
@@ -58,8 +71,10 @@ PLANS = {
         ),
         batch="8,16,32,64,128",
         workers="0,1,2,3,4",
-        items=384,
+        items={"raw": 192, "preprocessed": 384},
+        repeat_seconds=60.0,
     ),
+    # Runs long enough to keep 16 workers busy with batches of 1024, 200 times within minutes: only with small images.
     "cuda": Plan(
         models=(
             "timm:resnet18",
@@ -68,13 +83,16 @@ PLANS = {
             "timm:densenet121",
             "timm:efficientnet_b0",
             "timm:mobilenetv3_large_100",
-            "timm:vit_small_patch16_224",
-            "timm:vit_base_patch16_224",
+            "timm:convnext_tiny",
+            "timm:regnety_016",
         ),
-        batch="32,64,128,256,512,1024",
+        batch="32,128,256,512,1024",
         workers="1,2,4,8,16",
-        items=2048,
-        grid_seconds={"raw": 190.0, "preprocessed": 85.0},
+        items={"raw": 2048, "preprocessed": 4096},
+        grid_seconds={"raw": 120.0, "preprocessed": 75.0},
+        repeat_seconds=25.0,
+        photo_size=(128, 96),
+        image=96,
     ),
 }
 
@@ -99,26 +117,17 @@ def compare_with_grid(
     seeds: int,
     repeats: int,
     grid_seconds: float | None,
+    repeat_seconds: float | None,
     keep: Callable[[str, Path], None],
+    tell: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """The default with some seeds, the grid in between; `keep` is given the records of each."""
+    """The default with some seeds, the grid in between; `keep` is given the records of each, `tell` what is known so far."""
     plan = PLANS[device.partition(":")[0]]
-    photos = folder / "photos"
-    if not photos.exists():
-        make_photos(photos, items or plan.items, plan.photo_size)
-    settings = LoaderSearchSettings(
-        str(photos),
-        models=plan.models,
-        batch=tuple(plan.batch.split(",")),
-        workers=tuple(plan.workers.split(",")),
-        weights="random",
-        kind=(kind,),
-        device=device,
-        items=items or plan.items,
-    )
-    networks = _build_once(settings)
-    length = items or _fitting_length(settings, kind, networks, grid_seconds or plan.grid_seconds.get(kind))
+    settings, networks = _arrange(folder, kind, device, plan, items)
+    length = items or _fitting_length(settings, networks, grid_seconds or plan.grid_seconds.get(kind))
     _warm_up(settings, networks, length)
+    found: dict[str, Any] = {"num_items": length, "shared_memory_bytes": free_shared_memory(), "image": plan.image}
+    tell(found)
 
     def find(name: str, **more: Any) -> tuple[LoaderResult, float]:
         run, start = folder / f"{kind}-{name}", seconds_now()
@@ -127,16 +136,85 @@ def compare_with_grid(
         keep(f"{kind}-{name}", run / "records.jsonl")
         return result, seconds_now() - start
 
-    early = [find(f"default-{seed}", seed=seed) for seed in range(-(-seeds // 2))]
+    half = -(-seeds // 2)
+    tries = [find(f"default-{seed}", seed=seed) for seed in range(half)]
+    found["default"] = [_describe_default(*each) for each in tries]
+    tell(found)
     grid, grid_wall = find("grid", grid=True, repeats=repeats)
-    late = [find(f"default-{seed}", seed=seed) for seed in range(-(-seeds // 2), seeds)]
-    found = _describe_grid(grid, repeats) | {"num_items": length, "grid_wall_seconds": grid_wall}
-    defaults = [_judge(result, wall, found) for result, wall in [*early, *late]]
+    found |= _describe_grid(grid, repeats) | {"grid_wall_seconds": grid_wall}
+    tell(found)
+    tries += [find(f"default-{seed}", seed=seed) for seed in range(half, seeds)]
+    found["default"] = [_describe_default(*each) | _judge(each[0], each[1], found) for each in tries]
+    tell(found)
+    pairs = _finalists(grid, [each[0] for each in tries])
+    asked = _replace(settings, limit=length)
+    truth = loader_truth.repeat_pairs(
+        networks,
+        open_dataset(asked.data, limit=length, seed=asked.seed),
+        _feed(asked),
+        pairs,
+        kind=kind,
+        items=length,
+        seconds=plan.repeat_seconds if repeat_seconds is None else repeat_seconds,
+    )
+    best = (found["grid_best"]["batch"], found["grid_best"]["workers"])
+    for each in found["default"]:
+        each["repeated"] = {
+            "over_the_grids_pair": truth.regret_over(each["pair"], best),
+            "over_the_best_of_the_repeats": truth.regret_over(each["pair"], None),
+        }
+    found["repeated"] = truth.describe() | {"the_grids_pair": truth.regret_over(best, None)}
     return found | {
-        "default": defaults,
-        "mean_over_the_grids_best": float(np.mean([each["over_the_grids_best"] for each in defaults])),
-        "mean_share_of_grid": float(np.mean([each["share_of_grid"] for each in defaults])),
+        name: float(np.mean([each[name] for each in found["default"]]))
+        for name in ("over_the_grids_best", "share_of_grid", "share_of_grid_wall")
     }
+
+
+def compare_pairs(
+    folder: Path, kind: str, device: str, pairs: Sequence[tuple[int, int]], *, items: int | None, seconds: float
+) -> dict[str, Any]:
+    """Just these pairs in turns: how much longer each takes than the first."""
+    plan = PLANS[device.partition(":")[0]]
+    settings, networks = _arrange(folder, kind, device, plan, items)
+    length = items or plan.items[kind]
+    _warm_up(settings, networks, length)
+    truth = loader_truth.repeat_pairs(
+        networks,
+        open_dataset(settings.data, limit=length, seed=settings.seed),
+        _feed(settings),
+        pairs,
+        kind=kind,
+        items=length,
+        seconds=seconds,
+    )
+    over = [{"pair": pair, **truth.regret_over(pair, pairs[0])} for pair in pairs[1:]]
+    return truth.describe() | {"num_items": length, "over_the_first": over}
+
+
+def _arrange(
+    folder: Path, kind: str, device: str, plan: Plan, items: int | None
+) -> tuple[LoaderSearchSettings, Mapping[str, Network]]:
+    """Photos, or prepared items; and the networks."""
+    photos, ready = folder / "photos", folder / "ready"
+    if not photos.exists():
+        make_photos(photos, items or max(plan.items.values()), plan.photo_size)
+        os.sync()  # what is not on the disk yet cannot be dropped from memory, and would be waited for later
+    settings = LoaderSearchSettings(
+        str(photos if kind == "raw" else ready),
+        models=plan.models,
+        batch=tuple(plan.batch.split(",")),
+        workers=tuple(plan.workers.split(",")),
+        weights="random",
+        kind=(kind,),
+        device=device,
+        items=items or plan.items[kind],
+    )
+    networks = _build_once(settings, plan)
+    if kind == "preprocessed" and not ready.exists():
+        forms = [network.preprocessing for network in networks.values()]
+        variants = tuple(dict.fromkeys(Variant.of(form) for form in forms if isinstance(form, Preprocessing)))
+        prepare_items(open_dataset(str(photos), limit=settings.items), ready, variants, glance="", watch=silent)
+    return settings, networks
 
 
 def _replace(settings: LoaderSearchSettings, **changes: Any) -> LoaderSearchSettings:
@@ -144,34 +222,43 @@ def _replace(settings: LoaderSearchSettings, **changes: Any) -> LoaderSearchSett
     return LoaderSearchSettings(**(fields | changes))
 
 
-def _build_once(settings: LoaderSearchSettings) -> Mapping[str, Network]:
+def _build_once(settings: LoaderSearchSettings, plan: Plan) -> Mapping[str, Network]:
     """All later studies of this process get these networks: building them is no part of what is compared."""
+    if _built:
+        return _built
     device = resolve_device(settings.device)
-    built = supplying.build_networks(find_models(settings.models), settings, "image", device, watch=silent)
-    if built[1]:
-        raise SystemExit(f"cannot compare: {built[1][0].model} {built[1][0].error}")
-    supplying.build_networks = lambda *_, **__: (dict(built[0]), [])  # type: ignore[assignment]
-    return built[0]
+    built, failed = supplying.build_networks(find_models(settings.models), settings, "image", device, watch=silent)
+    if failed:
+        raise SystemExit(f"cannot compare: {failed[0].model} {failed[0].error}")
+    for model, network in built.items():
+        form = network.preprocessing
+        if plan.image is not None and isinstance(form, Preprocessing):
+            form = dataclasses.replace(form, input_size=(plan.image, plan.image))
+        _built[model] = dataclasses.replace(network, preprocessing=form)
+    supplying.build_networks = lambda *_, **__: (dict(_built), [])  # type: ignore[assignment]
+    return _built
 
 
-def _fitting_length(
-    settings: LoaderSearchSettings, kind: str, networks: Mapping[str, Network], grid_seconds: float | None
-) -> int:
+def _feed(settings: LoaderSearchSettings) -> Feed:
+    device = resolve_device(settings.device)
+    return Feed(device=device, pin=device != "cpu", precision=settings.precision)
+
+
+def _fitting_length(settings: LoaderSearchSettings, networks: Mapping[str, Network], grid_seconds: float | None) -> int:
     """The longest run whose grid is likely to stay below the limit."""
     wanted = settings.items or 0
     if grid_seconds is None:
         return wanted
     data = open_dataset(settings.data, limit=_PROBE_ITEMS)
-    device = resolve_device(settings.device)
     form = next(iter(networks.values())).preprocessing
-    with supplying.supply_items(data, kind, networks, _PROBE_ITEMS, watch=silent) as (items, _):
-        probe = [
-            measure_load(items, form, Feed(device=device), item_kind=item_kind(items), form_name="", **how)
-            for how in [{"batch": 32, "workers": 1, "num_items": _PROBE_ITEMS}] * 2
-        ]
+    probe = [
+        measure_load(data, form, _feed(settings), item_kind="", form_name="", **how)
+        for how in [{"batch": 32, "workers": 1, "num_items": _PROBE_ITEMS}] * 3
+    ]
     item_seconds = min((each.arrivals[-1] - each.arrivals[0]) / (_PROBE_ITEMS - 32) for each in probe)
     lengths = range(wanted, _GRANULE, -_GRANULE)
-    return next((each for each in lengths if _guess(settings, networks, each, item_seconds) <= grid_seconds), _GRANULE)
+    fitting = (each for each in lengths if _guess(settings, networks, each, item_seconds) <= grid_seconds)
+    return next(fitting, min(wanted, _GRANULE))
 
 
 def _guess(settings: LoaderSearchSettings, networks: Mapping[str, Network], items: int, item_seconds: float) -> float:
@@ -187,14 +274,22 @@ def _guess(settings: LoaderSearchSettings, networks: Mapping[str, Network], item
 
 
 def _warm_up(settings: LoaderSearchSettings, networks: Mapping[str, Network], items: int) -> None:
-    device = resolve_device(settings.device)
-    if device == "cpu":
+    if resolve_device(settings.device) == "cpu":
         return
     data = open_dataset(settings.data, limit=_PROBE_ITEMS)
     for batch in sorted({min(int(each), items) for each in settings.batch}):
         for size in {batch, items % batch or batch}:  # the last batch may be smaller
             for network in networks.values():
-                warm_up(network, data, Feed(device=device, precision=settings.precision), batch=size)
+                warm_up(network, data, _feed(settings), batch=size, num_waiting=items // batch)
+
+
+def _finalists(grid: LoaderResult, tries: Sequence[LoaderResult]) -> list[tuple[int, int]]:
+    """The grid's best pairs, as far as noise may have put them there, and those that were recommended without it."""
+    regret = [row for row in grid.answer.kinds[0].regret if row.mean is not None]
+    rows = [row for place, row in enumerate(regret) if row.as_good or place < _LEAST_FINALISTS][:_MOST_FINALISTS]
+    recommended = [kind.recommended for result in (grid, *tries) for kind in result.answer.kinds]
+    pairs = [(each.batch, each.workers) for each in (*rows, *recommended) if each is not None]
+    return list(dict.fromkeys(pairs))
 
 
 def _describe_grid(grid: LoaderResult, repeats: int) -> dict[str, Any]:
@@ -241,23 +336,33 @@ def _mean_regrets(seconds: Any) -> Any:
     return (seconds / np.nanmin(seconds, axis=1, keepdims=True) - 1).mean(axis=0)
 
 
+def _describe_default(result: LoaderResult, wall: float) -> dict[str, Any]:
+    (answer,) = result.answer.kinds
+    assert answer.recommended is not None
+    return {
+        "pair": (answer.recommended.batch, answer.recommended.workers),
+        "seconds": answer.measuring_seconds,
+        "wall_seconds": wall,
+        "num_runs": answer.num_runs,
+        "run_seconds": sum(run.wall_seconds for run in result.runs),
+        "chance_within": answer.chance_within,
+        "noise": answer.noise,
+        "verdict": answer.verdict,
+    }
+
+
 def _judge(result: LoaderResult, wall: float, grid: Mapping[str, Any]) -> dict[str, Any]:
+    """In the grid's own table."""
     (answer,) = result.answer.kinds
     assert answer.recommended is not None
     pair = (answer.recommended.batch, answer.recommended.workers)
     regret = {(batch, workers): value for batch, workers, value in grid["grid_table"]}[pair]
     regret = float("nan") if regret is None else regret  # a pair that fails in the grid
     return {
-        "pair": pair,
         "mean_regret": regret,
         "over_the_grids_best": regret - grid["grid_best_mean_regret"],
-        "seconds": answer.measuring_seconds,
-        "wall_seconds": wall,
         "share_of_grid": answer.measuring_seconds / grid["grid_seconds"],
-        "num_runs": answer.num_runs,
-        "chance_within": answer.chance_within,
-        "noise": answer.noise,
-        "verdict": answer.verdict,
+        "share_of_grid_wall": wall * grid["repeats"] / grid["grid_wall_seconds"],
     }
 
 

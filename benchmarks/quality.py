@@ -6,21 +6,21 @@ candidate (every scorer) and the outcome of every short training that finals mig
 from the records without a GPU. Records are lines of JSON; a call that is cut short goes on where it was.
 
     python benchmarks/quality.py pack                                          # once, where .real is: what must travel
+    python benchmarks/quality.py piles --device cuda --out $OUT --fresh           # small networks, all image targets
     python benchmarks/quality.py make --target fashion-500 --device cuda --processes 12 --out $OUT --seconds 480
     python benchmarks/quality.py judge --json                                  # everybody against the truth, on any machine
 """
 
 import argparse
-import base64
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, RATE_FACTOR, FinalsRace, Outcome, Trial
+from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, RATE_FACTOR, FinalsRace, Trial
 from modelhound.compat import import_timm
 from modelhound.finals.held_items import HeldItems
 from modelhound.finals.trial_pool import TrialPool
@@ -29,37 +29,19 @@ from modelhound.measuring.costs import search_once
 from modelhound.meter import describe_machine, resolve_device, seconds_now
 from modelhound.models import find_models
 from modelhound.records import ModelMeasured, to_plain, unpack_items
+from modelhound.report.charts import save_charts
 from modelhound.settings import SCORERS, ModelSettings, RecipeSettings, SearchSettings
 from modelhound.training.recipe import choose_rate
+from quality_bulk import SEEDS, Family, find_families, train_families
 from quality_candidates import Candidate, find_candidates, pack_networks
-from quality_judging import judge_all, read_records, show_table
+from quality_judging import judge_all
+from quality_records import Line, Notebook, outcome_of, pack_right, read_records, trial_line, trial_of, truth_line
+from quality_report import quality_charts, show_table, write_report
 from quality_targets import IMAGE_TARGETS, ROOT, TARGETS, TEXT_TARGETS, Target, open_target, pack_texts
 
 RECORDS = ROOT / "benchmarks" / "results" / "quality"
-SEEDS = (0, 1)
 DERIVED = ROOT / "build" / "quality"  # ignored by git, and kept between calls where a machine is kept
-
-Line = dict[str, Any]
-
-
-class Notebook:
-    """The records of one target: what is known, and where new lines go."""
-
-    def __init__(self, target: str, known: Path, out: Path) -> None:
-        self.path = out / f"{target}.jsonl"
-        out.mkdir(parents=True, exist_ok=True)
-        earlier = known / f"{target}.jsonl"
-        if earlier.is_file() and earlier.resolve() != self.path.resolve():
-            self.path.write_bytes(earlier.read_bytes())
-        self.lines: list[Line] = [json.loads(line) for line in self.path.open()] if self.path.is_file() else []
-
-    def add(self, line: Line) -> None:
-        self.lines.append(line)
-        with self.path.open("a") as file:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-
-    def find(self, kind: str) -> Iterator[Line]:
-        return (line for line in self.lines if line["kind"] == kind)
+_AT_ONCE = 2  # candidates, where they are trained one after the other; a race needs two
 
 
 class TimeUpError(Exception):
@@ -72,15 +54,20 @@ def make(asked: argparse.Namespace) -> None:
     import_timm()
     device = resolve_device(asked.device)
     target = open_target(asked.target)
-    notes = Notebook(asked.target, RECORDS, asked.out)
+    notes = Notebook(asked.target, None if asked.fresh else RECORDS, asked.out)
     DERIVED.mkdir(parents=True, exist_ok=True)
-    candidates = find_candidates(target, DERIVED, device, small=asked.small)
+    candidates = find_candidates(target, DERIVED, device, small=asked.small)[: asked.most]
     print(f"{target.name}: {len(candidates)} candidates, {seconds_now() - began:.0f} s", flush=True)
     if not any(notes.find("target")):
         notes.add(_about(target, device))
 
+    last, longest = seconds_now(), 0.0
+
     def hurry() -> None:
-        if seconds_now() - began > asked.seconds:
+        """Whether there is time for another one that takes as long as the longest so far."""
+        nonlocal last, longest
+        longest, last = max(longest, seconds_now() - last), seconds_now()
+        if last - began + longest > asked.seconds:
             raise TimeUpError
 
     room = Classroom(target.dataset, target.folds, HeldItems(target.dataset, device))
@@ -88,11 +75,43 @@ def make(asked: argparse.Namespace) -> None:
         _score(target, candidates, device, notes)
         print(f"scores: {seconds_now() - began:.0f} s", flush=True)
         with TrialPool(room, num_processes=asked.processes) as pool:
-            _run_trials(target, candidates, device, pool, notes, hurry)
-            print(f"trials: {seconds_now() - began:.0f} s", flush=True)
-            _find_truth(target, candidates, device, pool, notes, hurry)
-        print(f"truth: {seconds_now() - began:.0f} s, complete", flush=True)
+            # a few at a time, so that what a call leaves behind are whole candidates
+            at_once = len(candidates) if asked.processes else _AT_ONCE
+            for start in range(0, len(candidates), at_once):
+                some = candidates[start : start + at_once]
+                _run_trials(target, some, device, pool, notes, hurry)
+                _find_truth(target, some, device, pool, notes, hurry)
+                print(f"{start + len(some)} candidates: {seconds_now() - began:.0f} s", flush=True)
+        print(f"{target.name}: complete", flush=True)
     except TimeUpError:
+        print(f"time is up after {seconds_now() - began:.0f} s: run it again to go on", flush=True)
+
+
+def make_piles(asked: argparse.Namespace) -> None:
+    """All records of the small networks on every image target, as far as the time lasts."""
+    began = seconds_now()
+    import_timm()
+    device = resolve_device(asked.device)
+    notebooks, families, scoring = dict[str, Notebook](), list[Family](), list[Callable[[], None]]()
+    for name in asked.targets or IMAGE_TARGETS:
+        target = open_target(name)
+        notes = notebooks[name] = Notebook(name, None if asked.fresh else RECORDS, asked.out)
+        candidates = find_candidates(target, DERIVED, device, small=True)[: asked.most]
+        if not any(notes.find("target")):
+            notes.add(_about(target, device))
+        scoring.append(partial(_score, target, candidates, device, notes))
+        families += find_families(target, candidates, device, notes)
+        print(f"{name}: {len(candidates)} candidates, {seconds_now() - began:.0f} s", flush=True)
+
+    def score_all() -> None:
+        for score in scoring:
+            score()
+        print(f"scores: {seconds_now() - began:.0f} s", flush=True)
+
+    left = asked.seconds - (seconds_now() - began)
+    if train_families(families, notebooks, score_all, num_processes=asked.processes, seconds=left):
+        print(f"complete after {seconds_now() - began:.0f} s", flush=True)
+    else:
         print(f"time is up after {seconds_now() - began:.0f} s: run it again to go on", flush=True)
 
 
@@ -148,7 +167,7 @@ def _score(target: Target, candidates: Sequence[Candidate], device: str, notes: 
                     "num_parameters": record.num_parameters,
                     "published": chosen[record.model].published,
                     "scores": {name: round(value, 6) for name, value in record.scores.items()},
-                    "right": _pack(unpack_items(record.item_scores["ridge"])),
+                    "right": pack_right(unpack_items(record.item_scores["ridge"])),
                     "seconds": round(seconds / len(records), 4),
                 }
             )
@@ -168,33 +187,22 @@ def _run_trials(
         list(by_name),
         feature_scores=dict.fromkeys(by_name, 0.5),  # nobody is dropped, so it does not matter
         epoch_seconds=dict.fromkeys(by_name, 0.0),
-        budget_seconds=1.0,
+        budget_seconds=float("inf"),
         folds=target.folds[target.folds >= 0],
         guess=np.zeros(int((target.folds >= 0).sum())),
         risk=-1.0,
         certainty=2.0,
     )
     for line in notes.find("trial"):
-        trial = Trial(model=line["name"], notch=line["notch"], fold=line["fold"], stage=line["stage"])
-        race.tell(trial, _outcome(line))
+        if line["name"] in by_name:
+            race.tell(trial_of(line), outcome_of(line))
     while trials := race.next_trials():
         hurry()
 
         def done(place: int, result: TrialResult, trials: tuple[Trial, ...] = trials) -> None:
-            trial = trials[place]
-            line: Line = {
-                "kind": "trial",
-                "name": trial.model,
-                "notch": trial.notch,
-                "fold": trial.fold,
-                "stage": trial.stage,
-                "right": _pack(unpack_items(result.item_scores)) if result.item_scores else "",
-                "loss": round(result.loss, 5),
-                "seconds": round(result.seconds, 3),
-                "error": result.error,
-            }
+            line = trial_line(trials[place], result)
             notes.add(line)
-            race.tell(trial, _outcome(line))
+            race.tell(trials[place], outcome_of(line))
             hurry()
 
         requests = [_request(by_name[trial.model], trial, target, device) for trial in trials]
@@ -247,18 +255,7 @@ def _find_truth(
 
     def done(place: int, result: TrialResult) -> None:
         candidate, notch, seed = wanted[place]
-        score = float(unpack_items(result.item_scores).mean()) if result.item_scores else None
-        notes.add(
-            {
-                "kind": "truth",
-                "name": candidate.name,
-                "notch": notch,
-                "seed": seed,
-                "score": score if score is None else round(score, 6),
-                "seconds": round(result.seconds, 3),
-                "error": result.error,
-            }
-        )
+        notes.add(truth_line(candidate.name, notch, seed, result))
         hurry()
 
     pool.run(requests, done)
@@ -272,18 +269,6 @@ def _rate(target: Target, notch: int) -> float:
     return choose_rate(RecipeSettings(), target.dataset.modality) * RATE_FACTOR**notch
 
 
-def _outcome(line: Mapping[str, Any]) -> Outcome | None:
-    if line["error"]:
-        return None
-    right = np.unpackbits(np.frombuffer(base64.b85decode(line["right"][1]), dtype=np.uint8))[: line["right"][0]]
-    return Outcome(item_scores=right.astype(np.float64), loss=line["loss"], seconds=line["seconds"])
-
-
-def _pack(right: np.ndarray) -> list[Any]:
-    """Right or wrong, a bit each."""
-    return [len(right), base64.b85encode(np.packbits(right > 0.5).tobytes()).decode()]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
@@ -295,17 +280,37 @@ def main() -> None:
     making.add_argument("--out", type=Path, default=RECORDS)
     making.add_argument("--seconds", type=float, default=480.0, help="end in time, and go on in the next call")
     making.add_argument("--small", action="store_true", help="embedded and random networks only")
+    making.add_argument("--most", type=int, help="so many candidates, those that are trained fastest first")
+    making.add_argument("--fresh", action="store_true", help="forget what is recorded, as another machine should")
+    piling = commands.add_parser(
+        "piles", help="the records of all small networks on image targets, many trained as one"
+    )
+    piling.add_argument("--targets", nargs="*", choices=IMAGE_TARGETS)
+    piling.add_argument("--device", default="auto")
+    piling.add_argument("--processes", type=int, default=12)
+    piling.add_argument("--out", type=Path, default=RECORDS)
+    piling.add_argument("--seconds", type=float, default=480.0, help="end in time, and go on in the next call")
+    piling.add_argument("--most", type=int, help="so many candidates, those that are trained fastest first")
+    piling.add_argument("--fresh", action="store_true", help="forget what is recorded, as another machine should")
     judging = commands.add_parser("judge", help="everybody against the truth")
     judging.add_argument("--records", type=Path, default=RECORDS)
     judging.add_argument("--json", action="store_true")
+    judging.add_argument("--report", type=Path, help="write tables and laws here, as Markdown")
+    judging.add_argument("--charts", type=Path, help="draw charts into this folder")
     asked = parser.parse_args()
     if asked.command == "pack":
         pack_texts()
         pack_networks()
     elif asked.command == "make":
         make(asked)
+    elif asked.command == "piles":
+        make_piles(asked)
     else:
         judged = judge_all(read_records(asked.records, tuple(TARGETS)))
+        if asked.report:
+            asked.report.write_text(write_report(judged))
+        if asked.charts:
+            save_charts(quality_charts(judged), asked.charts, ("png",))
         print(json.dumps(judged, indent=1) if asked.json else show_table(judged))
 
 

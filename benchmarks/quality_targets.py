@@ -113,8 +113,8 @@ def _tops(name: str) -> Target:
     chosen = whole.select(kept)
     targets = np.array([numbers[int(target)] for target in chosen.targets], dtype=np.int64)
     dataset = dataclasses.replace(chosen, targets=targets, class_names=names)
-    learned = choose_balanced(targets, limit=320, seed=1)
-    return _divide(name, "Fashion-MNIST: T-shirt, pullover, coat or shirt; 80 of each", dataset, learned)
+    learned = choose_balanced(targets, limit=160, seed=1)
+    return _divide(name, "Fashion-MNIST: T-shirt, pullover, coat or shirt; 40 of each", dataset, learned)
 
 
 def _dots(name: str) -> Target:
@@ -127,8 +127,8 @@ def _dots(name: str) -> Target:
             _draw_dots(number, generator).save(folder / f"{number} dots" / f"{place:03}.png")
     dataset = open_dataset(str(folder))
     dataset = dataclasses.replace(dataset, name="dots")
-    learned = choose_balanced(dataset.targets, limit=360, seed=1)
-    return _divide(name, "drawn here: one to six dots; 60 of each", dataset, learned)
+    learned = choose_balanced(dataset.targets, limit=180, seed=1)
+    return _divide(name, "drawn here: one to six dots; 30 of each", dataset, learned)
 
 
 def _draw_dots(number: int, generator: np.random.Generator) -> Image.Image:
@@ -176,13 +176,13 @@ def _divide(name: str, about: str, dataset: Dataset, learned: NDArray[np.int64])
 
 
 TARGETS: dict[str, Callable[[str], Target]] = {
-    "fashion-500": _balanced("fashion", 500, "Fashion-MNIST, 50 of each of ten garments"),
     "fashion-150": _balanced("fashion", 150, "Fashion-MNIST, 15 of each of ten garments: few items"),
-    "fashion-uneven": _imbalanced("fashion", 120, 10, "Fashion-MNIST, 120 of one garment down to 10 of another"),
+    "fashion-uneven": _imbalanced("fashion", 40, 10, "Fashion-MNIST, 40 of one garment down to 10 of another"),
     "fashion-tops": _tops,
     "digits-200": _balanced("digits", 200, "handwritten digits of 8 x 8 pixels, 20 of each"),
-    "digits-uneven": _imbalanced("digits", 80, 10, "handwritten digits, 80 of one down to 10 of another"),
-    "dots-360": _dots,
+    "digits-uneven": _imbalanced("digits", 40, 10, "handwritten digits, 40 of one down to 10 of another"),
+    "dots-180": _dots,
+    "fashion-500": _balanced("fashion", 500, "Fashion-MNIST, 50 of each of ten garments"),
     "questions-480": _texts("questions", 480, "questions by what they ask for, six classes (TREC)"),
     "reviews-400": _texts("reviews", 400, "sentences of film reviews, liked or not (Rotten Tomatoes)"),
     "messages-uneven": _texts("messages", None, "400 text messages as they come, about 13 % spam"),

@@ -10,7 +10,7 @@ import pytest
 
 import modelhound
 from modelhound import cli
-from modelhound.records import ModelMeasured
+from modelhound.records import ModelMeasured, StepMeasured
 from modelhound.store import read_run
 
 MODELS = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs"]
@@ -44,6 +44,8 @@ def test_json_is_one_document_with_the_promised_keys(capsys: pytest.CaptureFixtu
         assert set(run["phases"]) == {"wait for data", "data to device", "forward", "rest"}
         assert sum(run["phases"].values()) == pytest.approx(run["wall_seconds"])
     assert any("Preprocessing" in each["text"] for each in document["kinds"]["raw"]["advice"])
+    steps = [(step.model, step.batch) for step in read_run(document["run"]).of(StepMeasured)]
+    assert {steps.count(step) for step in steps} == {2}  # computing alone is the same for both kinds
     written = modelhound.read_loader("found/loader.json", "preprocessed")
     assert (written.batch, written.kind) == (document["kinds"]["preprocessed"]["recommended"]["batch"], "preprocessed")
     assert not multiprocessing.active_children()
@@ -63,7 +65,7 @@ def test_the_tables_the_charts_and_a_second_start_that_measures_nothing(
     before = [record for record in read_run(Path("mine")).records if type(record).__name__ != "RunStarted"]
     code, out, _ = hound(capsys, *argv[:-2])
     assert code == 0
-    assert "8 runs were made by an earlier start" in out
+    assert "8 runs were finished by an earlier start" in out
     assert [record for record in read_run(Path("mine")).records if type(record).__name__ != "RunStarted"] == before
     assert "loader" in hound(capsys, "runs", ".")[1]
 

@@ -10,7 +10,8 @@ import pytest
 
 from modelhound import cli
 from modelhound.cli.console import open_console
-from modelhound.cli.offering import present, write_charts
+from modelhound.cli.offering import present, show_failures, write_charts
+from modelhound.records import Failure
 from modelhound.report.verb_charts import charts_of
 from modelhound.store import read_run
 from verb_runs import write_verb_runs
@@ -41,7 +42,8 @@ def test_every_verb_that_leaves_a_run_can_show_its_page(name: str, capsys: pytes
 
 def test_tables_are_followed_by_how_to_get_the_page(capsys: pytest.CaptureFixture[str], opened: list[str]) -> None:
     present(Path("runs/my run"), document=dict, tables=lambda: open_console().print("a table"), json=False, show=False)
-    assert capsys.readouterr().out == "a table\nAs a page: hound report 'runs/my run'\n"
+    said = capsys.readouterr().out
+    assert said == "a table\nEverything measured is in runs/my run\nAs a page: hound report 'runs/my run'\n"
     assert opened == []
 
 
@@ -72,3 +74,14 @@ def test_nothing_measured_leaves_nothing_behind_and_says_so(capsys: pytest.Captu
 
 def test_charts_that_nobody_asked_for_are_not_drawn() -> None:
     write_charts(lambda: pytest.fail("drawn"), None)
+
+
+def test_what_happened_to_many_models_in_the_same_way_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("hf:org/a", "hf:org/b", "hf:org/c")
+    alike = [Failure(model=name, phase="read weights", error=f"cannot fetch {name}: no hub") for name in names]
+    other = Failure(model="hf:org/d", phase="forward", error="out of memory")
+    show_failures([*alike, other], open_console())
+    assert capsys.readouterr().out.splitlines() == [
+        "Failed: hf:org/a in phase 'read weights': cannot fetch hf:org/a: no hub. The same of hf:org/b, hf:org/c",
+        "Failed: hf:org/d in phase 'forward': out of memory",
+    ]

@@ -83,7 +83,7 @@ def test_the_same_command_again_runs_nothing_again_and_says_the_same(capsys: pyt
     _, second, _ = hound(capsys, "search", "digits", *SMALL, "--json")
     assert json.loads(first) == json.loads(second)  # seconds and all: nothing was measured again
     _, shown, _ = hound(capsys, "search", "digits", *SMALL)
-    assert "2 models were measured by an earlier start" in shown
+    assert "2 models were finished by an earlier start" in shown
 
 
 def test_more_models_in_the_same_folder_cost_only_the_new_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +174,7 @@ def test_models_may_be_repeated_or_comma_separated(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["search"], "--data"),
+        (["search"], "without DATA: expected digits, fashion, sms or a path"),
         (["search", "digits", "--limt", "3"], "--limit"),
         (["search", "digits", "--limit", "many"], "many"),
         (["search", "digits", "--limit", "5"], "at least 20"),
@@ -185,7 +185,7 @@ def test_models_may_be_repeated_or_comma_separated(capsys: pytest.CaptureFixture
         (["search", "digits", "--models", "resnet18"], "did you mean timm:resnet18"),
         (["search", "fashon"], "fashion"),
         (["search", "no/such/folder"], "no/such/folder"),
-        (["serch"], 'Did you mean "search"'),
+        (["serch"], "did you mean search?"),
         (["models", "zoo:resnet-glyps"], "did you mean zoo:resnet-glyphs"),
         (["search", "digits", "--limit", "-1"], "at least 4"),
         (["search", "digits", "--top", "0"], "at least 1"),

@@ -48,24 +48,6 @@ def test_the_answer_carries_what_the_contract_says(hound: Callable[..., tuple[in
     assert json.loads(out)["ranking"][0]["model"] == file
 
 
-def test_a_series_over_ranks_tells_how_it_scales_and_is_not_run_twice(
-    hound: Callable[..., tuple[int, str, str]],
-) -> None:
-    request = ("train", "digits", *QUICK, "--limit", "60", "--ranks", "1,2", "--device", "cpu", "--verdict", "none")
-    code, out, err = hound(*request, "--json")
-    assert code == 0, err
-    answer = json.loads(out)
-    assert [run["num_ranks"] for run in answer["runs"]] == [1, 2]
-    assert [len(run["phases"]) for run in answer["runs"]] == [1, 2]
-    assert set(answer["efficiency"]["zoo:mobilenet-shapes"]) == {"1", "2"}
-    scaled = answer["scaling"][0]["points"][1]
-    assert scaled["efficiency"] + sum(scaled["losses"].values()) == pytest.approx(1)
-    code, out, err = hound(*request)
-    assert code == 0, err
-    assert "2 runs were finished by an earlier start" in out
-    assert "2 ranks are" in out
-
-
 def test_it_works_from_python_and_tells_what_an_option_is_not() -> None:
     result = modelhound.train(
         "digits", "zoo:mobilenet-shapes", limit=60, epochs=1, mode="cached", test=None, verdict="none"
@@ -110,6 +92,7 @@ def test_the_script_for_slurm_is_printed_and_nothing_is_submitted(hound: Callabl
     assert code == 0, err
     assert out.startswith("#!/bin/bash")
     assert "#SBATCH --gpus-per-node=4" in out
+    assert "#SBATCH --cpus-per-task=4" in out  # four ranks without loader processes
     assert not Path("runs").exists()
 
 
@@ -170,6 +153,21 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(modelhound.RequestError, match=r"cannot run 4 ranks on 2 GPUs.*--ranks 2 or fewer"):
         modelhound.train("digits", "zoo:mobilenet-shapes", device="cuda", ranks=(1, 4))
+
+
+def test_more_ranks_than_cores_or_items_can_serve_are_refused_before_any_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request: dict[str, Any] = {"device": "cpu", "ranks": (1, 100), "limit": 60, "run": Path("run")}
+    monkeypatch.setattr("modelhound.training.limits.count_cores", lambda: 2)
+    with pytest.raises(modelhound.RequestError, match=r"cannot run 100 ranks on 2 cores.*--ranks 8 or fewer"):
+        modelhound.train("digits", "zoo:mobilenet-shapes", **request)
+    monkeypatch.setattr("modelhound.training.limits.count_cores", lambda: 64)
+    with pytest.raises(
+        modelhound.RequestError, match=r"cannot train on 5\d items with 100 ranks.*--ranks 5\d or fewer"
+    ):
+        modelhound.train("digits", "zoo:mobilenet-shapes", **request)
+    assert not Path("run").exists()
 
 
 def test_a_loader_file_decides_what_is_left_open(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -204,3 +205,33 @@ def test_a_measuring_process_that_stops_costs_its_point_and_no_more(tmp_path: Pa
     assert "timed out" in json.dumps(answer)
     assert "SIGSTOP" not in json.dumps(answer)
     note_fault("SIGSTOP of a measuring process", "latency", tried=1, survived=1)
+
+
+def _search_while_weights_are_cut_short(environment: dict[str, str], run: Path, weights: Path) -> None:
+    os.environ.update(environment)
+
+    def watch(progress: Any) -> None:
+        if progress.task == "reading models" and progress.done == progress.total:  # mapped, and not used yet
+            os.truncate(weights, weights.stat().st_size // 2)
+
+    models = ["zoo:resnet-glyphs", f"file:{weights}"]
+    modelhound.search("digits", models, run=run, arch="timm:resnet10t", watch=watch, **OPTIONS)
+
+
+@pytest.mark.skipif(not MANY, reason="in make test-faults: it makes a network of 20 MB")
+def test_weights_cut_short_in_mid_run_lose_nothing_else(tmp_path: Path) -> None:
+    """They are mapped: the system may end who looks at them (SIGBUS). The next start refuses them in a sentence."""
+    from safetensors.torch import save_file
+
+    from modelhound.compat import import_timm
+
+    weights = tmp_path / "mine.safetensors"
+    save_file(import_timm().create_model("resnet10t", num_classes=0).state_dict(), weights)
+    ending = _in_child(_search_while_weights_are_cut_short, tmp_path / "run", weights)
+    assert ending in (0, 1, -signal.SIGBUS)
+    models = ["zoo:resnet-glyphs", f"file:{weights}"]
+    result = modelhound.search("digits", models, run=tmp_path / "run", arch="timm:resnet10t", **OPTIONS)
+    assert [row.model for row in result.ranking.models] == ["zoo:resnet-glyphs"]
+    (failure,) = result.failures
+    assert "cannot read weights" in failure.error
+    note_fault("weights cut short while they are mapped", "search", tried=1, survived=1)

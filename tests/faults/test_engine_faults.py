@@ -1,10 +1,11 @@
 """The engine meets trouble: it is killed, memory runs out, networks and pictures are not what they seem."""
 
 import contextlib
+import importlib
+import itertools
 import json
 import multiprocessing
 import os
-import random
 import signal
 from collections.abc import Iterator
 from multiprocessing.context import ForkServerProcess
@@ -23,14 +24,24 @@ from modelhound.models.parts import running
 from modelhound.records import ModelMeasured
 from modelhound.store import read_run
 
-NUM_KILLS = 2
+MOMENTS = {
+    "while the second model is taken apart": ("modelhound.features.workshop:Workshop.take_apart", 2),
+    "before the third step of the plan runs": ("modelhound.features.engine:_Job.run_step", 3),
+    "before the features of the second model are kept": ("modelhound.features.remembered:Remembered.keep", 2),
+    "before the first rung is judged": ("modelhound.measuring.race:Race.judge", 1),
+    "before the second model is scored": ("modelhound.measuring.race:Race._finish", 2),
+    "before the ranking": ("modelhound.verbs.search:rank_models", 1),
+}
+"""What is about to be called, for which time."""
 RACERS = "zoo:resnet-garments_a,zoo:resnet-glyphs,zoo:vit-rotation,zoo:mobilenet-shapes,zoo:resmlp-rotation"
 MODELS = ["zoo:resnet-glyphs", "zoo:vit-rotation"]
 
 
-def _race(folder: Path) -> None:
+def _race(folder: Path, moment: str | None = None) -> None:
     """A search with a race, in a process of its own; both its run and its cache lie in the folder."""
     os.environ["MODELHOUND_CACHE"] = str(folder / "cache")
+    if moment is not None:
+        _die(*MOMENTS[moment])
     from modelhound.measuring import deciding
 
     deciding._JUDGE_SECONDS = {"cpu": 0.0, "cuda": 0.0}  # small networks: else it would not pay to race
@@ -40,11 +51,28 @@ def _race(folder: Path) -> None:
     unfinished.rename(folder / "answer.json")
 
 
-def _start(folder: Path) -> ForkServerProcess:
+def _die(function: str, call: int) -> None:
+    """Let this process be killed when the function is called for so many times."""
+    module, _, path = function.partition(":")
+    owner: Any = importlib.import_module(module)
+    *above, name = path.split(".")
+    for each in above:
+        owner = getattr(owner, each)
+    ordinary, calls = getattr(owner, name), itertools.count(1)
+
+    def deadly(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ordinary(*arguments, **options)
+
+    setattr(owner, name, deadly)
+
+
+def _start(folder: Path, moment: str | None = None) -> ForkServerProcess:
     # a server that has torch loaded already, as in test_kill_and_resume
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["warm", "modelhound.verbs.search", "modelhound.measuring"])
-    process = context.Process(target=_race, args=(folder,))
+    process = context.Process(target=_race, args=(folder, moment))
     process.start()
     return process
 
@@ -65,33 +93,15 @@ def _comparable(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], float]:
-    import time
-
-    _finish(tmp_path_factory.mktemp("warm-up"))
-    start = time.monotonic()
-    document = _finish(tmp_path_factory.mktemp("undisturbed"))
-    assert document["dropped"]
-    assert document["failures"] == []
-    return _comparable(document), time.monotonic() - start
-
-
-@pytest.mark.parametrize("attempt", range(NUM_KILLS))
-def test_a_race_killed_at_a_random_moment_ends_with_the_same_ranking(
-    attempt: int, undisturbed: tuple[dict[str, Any], float], tmp_path: Path
-) -> None:
-    expected, seconds = undisturbed
-    draw = random.Random(attempt)
-    for _ in range(2):
-        process = _start(tmp_path)
-        process.join(draw.uniform(0, seconds))
-        assert process.pid is not None
-        if process.is_alive():
-            os.kill(process.pid, signal.SIGKILL)
-        process.join()
-    document = _finish(tmp_path)
-    found = _comparable(document)
+def test_a_race_killed_once_in_every_phase_ends_with_the_same_ranking(tmp_path: Path) -> None:
+    undisturbed = _finish(tmp_path / "undisturbed")
+    assert undisturbed["dropped"]
+    for moment in MOMENTS:
+        process = _start(tmp_path / "killed", moment)
+        process.join(120)
+        assert process.exitcode == -signal.SIGKILL, f"it did not come to the moment {moment}"
+    document = _finish(tmp_path / "killed")
+    expected, found = _comparable(undisturbed), _comparable(document)
     assert document["failures"] == []
     assert [row["model"] for row in found["ranking"]] == [row["model"] for row in expected["ranking"]]
     assert {row["model"] for row in found["dropped"]} == {row["model"] for row in expected["dropped"]}

@@ -64,7 +64,8 @@ def test_the_phases_of_a_profile_add_up_on_a_gpu(tmp_path: Path) -> None:
     assert not result.failures
     assert {each.device for each in result.profiles} == {"cuda:0", "cpu"}
     assert result.findings.unaccounted < 0.02
-    assert all(each.peak_memory_bytes > each.num_weight_bytes / 2 for each in result.profiles)
+    short = [each for each in result.profiles if each.peak_memory_bytes <= each.num_weight_bytes / 2]  # bf16 is half
+    assert [(each.configuration, each.device, each.peak_memory_bytes, each.num_weight_bytes) for each in short] == []
 
 
 def test_the_largest_batch_that_fits_is_found_on_a_gpu(tmp_path: Path) -> None:

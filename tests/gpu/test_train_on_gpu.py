@@ -86,6 +86,50 @@ def test_compiling_changes_no_loss(tmp_path: Path) -> None:
     assert compiled.losses == pytest.approx(plain.losses, rel=2e-2)
 
 
+def test_a_run_stopped_on_a_gpu_goes_on_and_ends_with_the_same_losses(tmp_path: Path) -> None:
+    from modelhound.records import Progress
+    from modelhound.training import fine_tune
+    from train_things import brightness, quick, tiny_network
+
+    dataset, recipe = brightness(tmp_path / "photos"), quick(precision="fp32")
+    whole = fine_tune(tiny_network(), dataset, recipe, device="cuda:0", checkpoints=tmp_path / "whole")
+
+    def stop(progress: Progress) -> None:
+        if progress.done >= 14:  # in the third epoch
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fine_tune(tiny_network(), dataset, recipe, device="cuda:0", checkpoints=tmp_path / "kept", watch=stop)
+    resumed = fine_tune(tiny_network(), dataset, recipe, device="cuda:0", checkpoints=tmp_path / "kept")
+    assert 0 < resumed.num_steps < whole.num_steps
+    assert resumed.losses == pytest.approx(whole.losses, rel=2e-2)  # the GPU may add up in another order
+
+
+def test_a_loss_that_is_no_number_is_noticed_on_a_gpu_with_its_step(tmp_path: Path) -> None:
+    """Though the host reads losses many steps later."""
+    from modelhound.errors import ModelError
+    from modelhound.records import Progress
+    from modelhound.training import fine_tune
+    from train_things import brightness, quick, tiny_network
+
+    network = tiny_network()
+
+    def spoil(progress: Progress) -> None:
+        if progress.done >= 12:
+            with torch.no_grad():
+                network.module.get_parameter("convolution.bias").fill_(float("nan"))
+
+    with pytest.raises(ModelError, match=r"nan at step 1\d; the last good checkpoint is epoch-0000[12];"):
+        fine_tune(
+            network,
+            brightness(tmp_path / "photos"),
+            quick(),
+            device="cuda:0",
+            checkpoints=tmp_path / "kept",
+            watch=spoil,
+        )
+
+
 def train_on_the_first_gpu(argument: Any) -> dict[str, Any]:
     from modelhound.data import open_dataset
     from modelhound.training import fine_tune

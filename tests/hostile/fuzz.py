@@ -1,6 +1,6 @@
 """Throw bytes at one parser, led by which code they reach: atheris (libFuzzer), beside hypothesis in `test_hostile_bytes`.
 
-    python tests/hostile/fuzz.py PARSER --seconds 20
+    python tests/hostile/fuzz.py PARSER --seconds 20 --seed 1
 
 Prints one line of JSON: the parser, how many inputs were tried, how many of them were refused. An input that is neither read
 nor refused ends the process and is shown. atheris lies in `.fuzz` (see the Makefile); it has wheels for Linux and some versions
@@ -28,6 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parser", choices=tuple(hostile_parsers.PARSERS))
     parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     counts = {"tried": 0, "refused": 0}
     end = time.monotonic() + asked.seconds
@@ -43,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as corpus:
         for number, seed in enumerate(hostile_parsers.PARSERS[asked.parser].seeds):
             (Path(corpus) / str(number)).write_bytes(seed)
-        options = ["-max_len=20000", "-rss_limit_mb=8000", "-verbosity=0", "-timeout=60"]
+        options = ["-max_len=20000", "-rss_limit_mb=8000", "-verbosity=0", "-timeout=60", f"-seed={asked.seed}"]
         atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={corpus}/", corpus], try_one)
         atheris.Fuzz()
 

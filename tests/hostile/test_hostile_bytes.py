@@ -1,16 +1,16 @@
 """Bytes from strangers, whole and broken: read, or refused in a sentence; never anything else."""
 
-import os
 import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from fault_log import FAULT_SEED, note_fault, wanted
 from hostile_parsers import PARSERS, feed
 
-NUM_INPUTS = int(os.environ.get("HOUND_NUM_INPUTS", "12"))
+NUM_INPUTS = wanted("HOUND_NUM_INPUTS", 12)
 """Per parser; `make test-faults` sets many more."""
 
 EXTREMES = (
@@ -48,6 +48,7 @@ def test_a_good_input_is_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_whatever_is_fed_is_read_or_refused_in_a_sentence(name: str) -> None:
+    num_tried = 0
     inputs = st.one_of(broken(tuple(PARSERS[name].seeds)), broken(tuple(PARSERS[name].seeds)), st.binary(max_size=200))
 
     @settings(
@@ -57,9 +58,13 @@ def test_whatever_is_fed_is_read_or_refused_in_a_sentence(name: str) -> None:
         derandomize=NUM_INPUTS < 100,
         suppress_health_check=list(HealthCheck),
     )
+    @seed(FAULT_SEED)
     @given(inputs)
     def try_one(data: bytes) -> None:
+        nonlocal num_tried
+        num_tried += 1
         with tempfile.TemporaryDirectory() as folder:
             feed(name, data, Path(folder))
 
     try_one()
+    note_fault("bytes, broken by chance (hypothesis)", name, tried=num_tried, survived=num_tried)

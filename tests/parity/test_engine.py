@@ -12,7 +12,7 @@ import modelhound
 from modelhound.compat import import_timm
 from modelhound.data import open_dataset
 from modelhound.data.decode import decode
-from modelhound.features import arrange, extract_features, suitable_batch, supply
+from modelhound.features import arrange, extract_features, many, suitable_batch, supply
 from modelhound.features.many import Session
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, find_models, source_of
@@ -56,10 +56,19 @@ def plain_rows(data: Any, model: ModelRef, **settings: Any) -> torch.Tensor:
 
 
 def test_features_of_every_family_are_those_of_the_plain_path_to_the_last_bit() -> None:
-    data = open_dataset("fashion", limit=150)
+    data = open_dataset("fashion", limit=40)
     found = rows_of(data, ONE_OF_EVERY_FAMILY)
     for model in find_models(ONE_OF_EVERY_FAMILY):
         assert torch.equal(found[str(model)], plain_rows(data, model)), model
+
+
+def test_networks_of_several_kinds_may_be_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = open_dataset("fashion", limit=40)
+    alone = rows_of(data, ONE_OF_EVERY_FAMILY)
+    monkeypatch.setitem(many._KINDS_AT_ONCE, "cpu", 4)
+    together = rows_of(data, ONE_OF_EVERY_FAMILY)
+    assert list(together) == list(alone)
+    assert all(torch.equal(together[model], alone[model]) for model in alone)
 
 
 def test_siblings_that_share_a_trunk_are_too_and_the_trunk_runs_once() -> None:

@@ -3,12 +3,7 @@
 Starting a cluster takes half a minute, so that this is part of `make test-faults` (HOUND_RAY=1) and not of every test run.
 """
 
-import os
-import shutil
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,38 +13,12 @@ import pytest
 import modelhound
 from fault_log import note_fault, wanted
 from modelhound.measuring import deciding, spread
-
-if "HOUND_RAY" not in os.environ:
-    pytest.skip("in make test-faults, with HOUND_RAY=1", allow_module_level=True)
-ray = pytest.importorskip("ray")
+from ray_cluster import meanwhile
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 NUM_KILLS = wanted("HOUND_NUM_RAY_KILLS", 1)
 RACERS = "zoo:resnet-garments_a,zoo:resnet-glyphs,zoo:vit-rotation,zoo:mobilenet-shapes,zoo:resmlp-rotation"
 OPTIONS: dict[str, Any] = {"limit": 400, "top": 1, "scorers": "ridge,knn", "workers": 0, "device": "cpu"}
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Two nodes in processes of this machine, with a home and a folder of their own."""
-    from ray.cluster_utils import Cluster
-
-    short = tempfile.mkdtemp(prefix="hound", dir="/tmp")  # sockets lie in it, whose paths must not be long
-    before = {name: os.environ.get(name) for name in ("HOME", "OMP_NUM_THREADS")}
-    os.environ |= {"HOME": str(tmp_path_factory.mktemp("home")), "OMP_NUM_THREADS": "1"}
-    options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args={**options, "temp_dir": short})
-    made.add_node(num_cpus=1, object_store_memory=100_000_000)
-    ray.init(address=made.address, log_to_driver=False)
-    yield made
-    ray.shutdown()
-    made.shutdown()
-    shutil.rmtree(short, ignore_errors=True)
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 @pytest.fixture(autouse=True)
@@ -81,43 +50,12 @@ def _comparable(result: Any) -> dict[str, Any]:
     }
 
 
-def _workers() -> list[psutil.Process]:
-    """Processes of the cluster that do our work."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if "_Worker" in " ".join(process.cmdline()):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 def test_a_cluster_finds_exactly_what_one_machine_finds(cluster: Any, expected: dict[str, Any], tmp_path: Path) -> None:
     result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
     assert _comparable(result) == expected
     assert result.warnings == ()
     again = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
     assert again.num_resumed == len(result.ranking.models)
-
-
-def _meanwhile(act: Callable[[psutil.Process], None], after: float) -> threading.Thread:
-    """Do something to one of the workers, `after` seconds from when there is one."""
-
-    def wait_and_act() -> None:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            there = _workers()
-            if there:
-                time.sleep(after)
-                there = _workers() or there
-                act(there[0])
-                return
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=wait_and_act, daemon=True)
-    thread.start()
-    return thread
 
 
 @pytest.mark.parametrize("attempt", range(NUM_KILLS))
@@ -130,7 +68,7 @@ def test_a_worker_killed_at_any_moment_is_replaced_and_nothing_is_lost(
         process.kill()
         killed.append(process.pid)
 
-    thread = _meanwhile(kill, after=0.5 + 1.5 * attempt)
+    thread = meanwhile(kill, after=0.5 + 1.5 * attempt)
     result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
     thread.join(1)
     assert killed
@@ -148,7 +86,7 @@ def test_a_worker_that_stops_is_overtaken(
         process.suspend()
         stopped.append(process)
 
-    frozen = _meanwhile(stop, after=1.0)
+    frozen = meanwhile(stop, after=1.0)
     try:
         result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
     finally:
@@ -170,7 +108,7 @@ def test_a_node_that_dies_is_done_without(cluster: Any, expected: dict[str, Any]
         cluster.remove_node(node, allow_graceful=False)
         in_time.append(not done.is_set())
 
-    thread = _meanwhile(remove, after=3.0)
+    thread = meanwhile(remove, after=3.0)
     result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
     done.set()
     thread.join(60)

@@ -36,7 +36,7 @@ def test_a_field_without_a_topic_or_with_two_is_refused(topics: dict[str, tuple[
 def test_help_of_training_is_by_topic(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["train", "--help"]) == 0
     shown = capsys.readouterr().out
-    places = [shown.index(f"─ {topic} ─") for topic in ("Data", "Networks", "Recipe", "Machine", "SLURM", "Output")]
+    places = [shown.index(f"─ {topic} ─") for topic in ("Data", "Models", "Recipe", "Running", "SLURM", "Output")]
     assert places == sorted(places)
     options = {name for name in TrainSettings.__dataclass_fields__ if name not in ("_", "data")}
     assert all(f"--{name.replace('_', '-')} " in shown for name in options)

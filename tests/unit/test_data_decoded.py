@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from modelhound.data import Dataset, OwnTransform, Preprocessing, Tokenising, load_batches, open_dataset
-from modelhound.data.decode.decoded import _normalise_at_once, decode
+from modelhound.data.decode.decoded import decode
+from modelhound.data.normalising import normalise_at_once
 from modelhound.data.preparing import prepare_items
 from modelhound.data.preprocessing import Variant
 from modelhound.errors import DataError, ModelError
@@ -137,8 +138,8 @@ def test_normalising_at_once_is_normalising_step_by_step_but_for_rounding() -> N
     form = preprocessing()
     mean, std = torch.tensor(form.mean).view(3, 1, 1), torch.tensor(form.std).view(3, 1, 1)
     expected = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
-    made = _normalise_at_once(pixels, form, torch.float32, torch.contiguous_format)
+    made = normalise_at_once(pixels, form, torch.float32, torch.contiguous_format)
     torch.testing.assert_close(made, expected, rtol=0, atol=2e-6)
-    half = _normalise_at_once(pixels, form, torch.bfloat16, torch.channels_last)
+    half = normalise_at_once(pixels, form, torch.bfloat16, torch.channels_last)
     assert half.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(half.float(), expected, rtol=2**-8, atol=2e-3)

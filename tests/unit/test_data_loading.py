@@ -199,3 +199,14 @@ def test_the_chosen_number_of_workers_fits_the_work_and_the_shared_memory(photos
     assert _choose_workers(_Batches(photos, PREPROCESSING, 70)) == 1
     assert _choose_workers(_Batches(photos, replace(PREPROCESSING, input_size=(10**5, 10**5)), 60)) == 0
     assert _choose_workers(_Batches(open_dataset("digits", limit=100), PREPROCESSING, 16)) == 0
+
+
+def test_beside_a_gpu_two_cores_are_left_to_the_threads_that_feed_it(
+    photos: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for num_cores in (1, 2, 6):
+        monkeypatch.setattr("modelhound.data.loading.count_cores", lambda num_cores=num_cores: num_cores)
+        items = _Batches(photos, PREPROCESSING, 10)
+        found.append((_choose_workers(items), _choose_workers(items, on_gpu=True)))
+    assert found == [(1, 1), (2, 1), (6, 4)]

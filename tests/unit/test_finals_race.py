@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from modelhound.analysis.finals import (
     CYCLES,
     FULL_EPOCHS,
+    HIGH_NOTCHES,
     NUM_FOLDS,
     FinalsRace,
     Outcome,
@@ -141,6 +142,21 @@ def test_the_rungs_go_from_one_fold_and_two_rates_to_all_folds_and_longer_traini
     assert [each[1:] for each in ran[3:5]] == [(1, 0), (2, 0)]
     assert [each[1:] for each in ran[5:]] == [(fold, stage) for stage in (1, 2) for fold in range(NUM_FOLDS)]
     assert len({each[0] for each in ran[3:]}) == 1
+
+
+@pytest.mark.parametrize(("suits", "tried"), [(2, [1, 2]), (1, [1, 2, 0])])
+def test_of_few_images_the_highest_rates_come_first_and_a_third_only_below(suits: int, tried: list[int]) -> None:
+    world = make_world(0)
+    race = world.race(world.names[:2], risk=-1.0, certainty=2.0, first_notches=HIGH_NOTCHES)
+
+    def outcome(trial: Trial) -> Outcome:
+        right = np.zeros(int((world.folds == trial.fold).sum()))
+        right[: len(right) // (1 + abs(trial.notch - suits))] = 1
+        return Outcome(item_scores=right, loss=0.0, seconds=1.0)
+
+    ran = [trial for trial in finish(race, outcome) if trial.model == "net-00"]
+    assert [trial.notch for trial in ran if (trial.fold, trial.stage) == (0, 0)] == tried
+    assert {trial.notch for trial in ran if trial.stage} == {suits}
 
 
 def test_a_race_asks_for_the_same_after_a_kill() -> None:

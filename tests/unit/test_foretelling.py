@@ -1,9 +1,11 @@
 """What is foretold of full fine-tuning, held against made-up networks whose end is known."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from modelhound.analysis.foretelling import Law, Lesson, expected_left, fit_laws, foretell
+from modelhound.analysis.foretelling import Law, Lesson, common_fall, expected_left, fit_laws, foretell
 
 LAW = Law(intercept=-0.4, short=0.5, features=0.3, within=0.15, overall=0.2)
 NUM_ITEMS = 400
@@ -76,6 +78,28 @@ def test_more_is_expected_of_one_that_still_learns_fast() -> None:
     now = item_scores(0.8)
     slow, fast = (foretell(now, 0.7, before=item_scores(before), stage=1) for before in (0.78, 0.5))
     assert fast.score > slow.score + 0.01
+
+
+def test_more_is_expected_of_all_where_all_still_learn_fast() -> None:
+    slow, fast = (foretell(item_scores(0.8), 0.7, before=item_scores(0.7), fall=fall, stage=2) for fall in (-0.1, -0.6))
+    assert fast.score > slow.score + 0.05
+
+
+def test_the_fall_is_that_of_what_is_left() -> None:
+    lessons = [dataclasses.replace(each, short=0.8, before=0.6, stage=1) for each in draw_lessons(0, num_targets=1)]
+    assert common_fall(lessons) == pytest.approx(np.log(0.2 / 0.4))
+    assert common_fall(draw_lessons(0, num_targets=1)) is None
+
+
+def test_data_sets_that_differ_in_level_make_intervals_wider() -> None:
+    (alike,) = fit_laws(draw_lessons(3, num_targets=5), num_stages=1)
+    moved = [
+        dataclasses.replace(each, full=1 - (1 - each.full) * (0.5 if each.target.endswith(("0", "1")) else 1.0))
+        for each in draw_lessons(3, num_targets=5)
+    ]
+    (apart,) = fit_laws(moved, num_stages=1)
+    assert apart.overall > 1.5 * alike.overall
+    assert apart.within == pytest.approx(alike.within, rel=0.2)
 
 
 def test_longer_training_makes_surer() -> None:

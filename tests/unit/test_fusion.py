@@ -24,21 +24,21 @@ def make_pools(num_pools: int = 6, *, noise: float, seed: int = 0, perfect: bool
 
 
 def test_two_scorers_that_err_apart_are_better_together() -> None:
-    judged = judge_fusion(make_pools(10, noise=1.0))
+    judged = judge_fusion(make_pools(5, noise=1.0))
     assert judged.best_part in ("first", "second")
     assert judged.fused.mean() > judged.best_part_alone.mean() + 0.03
     assert judged.ships
 
 
 def test_a_fusion_that_does_not_beat_its_best_part_is_not_shipped() -> None:
-    judged = judge_fusion(make_pools(noise=2.0, perfect=True))
+    judged = judge_fusion(make_pools(4, noise=2.0, perfect=True))
     assert judged.best_part == "first"
     assert judged.best_part_alone.mean() == pytest.approx(1.0)
     assert not judged.ships
 
 
 def test_what_knows_nothing_counts_for_next_to_nothing() -> None:
-    weights = learn_fusion(make_pools(12, noise=0.7)).weights
+    weights = learn_fusion(make_pools(8, noise=0.7)).weights
     assert abs(weights["nothing"]) < 0.2 * weights["first"]
     assert weights["first"] == pytest.approx(weights["second"], rel=0.4)
 

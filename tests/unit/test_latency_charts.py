@@ -5,8 +5,9 @@ from pathlib import Path
 from latencies import CEILINGS, record
 from modelhound.analysis.latency import find_laws
 from modelhound.records import LatencyFailed, LatencyMeasured, LatencyPoint
-from modelhound.report.charts import save_charts, spec
+from modelhound.report.charts import COLOURS, save_charts, spec
 from modelhound.report.latency_charts import find_outliers, latency_charts
+from modelhound.settings.latency import LATENCY_MODELS
 
 
 def encoders() -> list[LatencyMeasured]:
@@ -76,11 +77,26 @@ def test_axes_are_logarithmic_or_linear() -> None:
 
 def test_the_roofline_stands_above_its_points_and_pictures_are_saved(tmp_path: Path) -> None:
     charts = latency_charts(encoders(), ceilings=[CEILINGS])
-    roof = next(chart for chart in charts if chart.name == "latency_roofline")
+    roof = next(chart for chart in charts if chart.name == "latency_roofline_text")
     highest = max(row["gigaflops"] for row in roof.data if row["what"] == "ceiling")
     assert highest == 1e4
     assert all(row["gigaflops"] <= highest for row in roof.data)
-    waiting = next(chart for chart in charts if chart.name == "latency_waiting")
+    waiting = next(chart for chart in charts if chart.name == "latency_waiting_text")
     assert all(0 <= row["waiting"] <= 1 for row in waiting.data)
     (path,) = save_charts([roof], tmp_path, ("svg",))
     assert path.read_text().startswith("<svg")
+
+
+def test_no_two_of_the_nine_well_known_networks_share_a_colour_in_a_chart() -> None:
+    records = [
+        record(1e-3 * batch, model=model, batch=batch, kernel_seconds=5e-4, **_shape(model))
+        for model in LATENCY_MODELS
+        for batch in (1, 2, 4)
+    ]
+    charts = latency_charts(records, ceilings=[CEILINGS])
+    assert {row["model"] for chart in charts for row in chart.data if "model" in row} == set(LATENCY_MODELS)
+    assert all(len({row["model"] for row in chart.data if "model" in row}) <= len(COLOURS) for chart in charts)
+
+
+def _shape(model: str) -> dict[str, int | None]:
+    return {"image": 224, "tokens": None} if model.startswith("tv:") else {"image": None, "tokens": 128}

@@ -71,6 +71,21 @@ def test_certainty_grows_with_runs() -> None:
     assert all_of_them[0].chance_within > 0.9
 
 
+def test_pairs_that_meet_in_the_same_slow_moment_are_told_apart_by_it() -> None:
+    """Two pairs 5 % apart, one after the other every minute, on a machine whose pace changes by 15 % from minute to minute."""
+    expected, doubts = np.ones((1, len(PAIRS))), {}
+    pace = np.exp(0.15 * np.random.default_rng(3).standard_normal(8))
+    runs = {(0, 2): list(pace), (0, 3): list(pace * 0.95)}
+    for name, gap in (("together", 1.0), ("apart", 900.0)):
+        when = {(0, 2): [60.0 * minute for minute in range(8)], (0, 3): [60.0 * minute + gap for minute in range(8)]}
+        belief = believe(("m",), PAIRS, expected, runs, when=when, noise=0.15)
+        between = belief.covariance[2, 2] + belief.covariance[3, 3] - 2 * belief.covariance[2, 3]
+        doubts[name] = float(np.sqrt(between))
+        assert belief.mean[0, 3] < belief.mean[0, 2]
+        assert (belief.drift.share > 0.6) == (name == "together")
+    assert doubts["together"] < 0.7 * doubts["apart"]
+
+
 def test_the_first_pairs_are_the_middle_and_both_axes() -> None:
     assert first_pairs(PAIRS) == ((32, 1), (16, 1), (64, 1), (32, 2))
     assert first_pairs([(8, 2)]) == ((8, 2),)

@@ -41,7 +41,6 @@ TIMM = {
     "mixer_s32_224": 8,
     "densenet121": 8,
     "levit_128s": 12,
-    "swin_tiny_patch4_window7_224": 14,
 }
 
 

@@ -165,3 +165,88 @@ def test_a_copy_is_made_once_and_outlives_the_first() -> None:
     assert deal.take(2, 101.0) is None  # the copy is still on its way
     deal.finish(1, 102.0)
     assert deal.is_done
+
+
+def long_parcel(num_models: int = 10, *, shared: float = 2.0, own: float = 1.0) -> Parcel:
+    """Models that all share the same beginning."""
+    return Parcel(
+        models=tuple(f"m{number}" for number in range(num_models)),
+        seconds=shared + own * num_models,
+        alone=(shared + own,) * num_models,
+        new=(shared + own, *[own] * (num_models - 1)),
+    )
+
+
+def test_a_parcel_is_cut_where_its_end_takes_what_was_asked_for() -> None:
+    parts = long_parcel().cut(5.0)
+    assert parts is not None
+    assert [each.models for each in parts] == [tuple(f"m{n}" for n in range(7)), ("m7", "m8", "m9")]
+    assert [each.seconds for each in parts] == [9.0, 5.0]  # what they share is run twice
+
+
+def test_a_parcel_is_cut_rather_where_less_is_shared() -> None:
+    new = [3.0, *[1.0] * 9]
+    new[6] = 3.0  # shares nothing with its neighbour
+    whole = Parcel(models=long_parcel().models, seconds=14.0, alone=(3.0,) * 10, new=tuple(new))
+    parts = whole.cut(5.0)
+    assert parts is not None
+    assert parts[1].models[0] == "m6"
+    assert sum(each.seconds for each in parts) == whole.seconds
+
+
+def test_a_parcel_that_is_nearly_all_shared_is_not_cut() -> None:
+    assert long_parcel(shared=100.0).cut(50.0) is None
+    assert parcel("a").cut(5.0) is None
+
+
+def test_what_is_left_of_a_parcel_runs_again_what_it_shared_with_what_is_done() -> None:
+    left = long_parcel().without({"m0", "m1", "m5"}.__contains__)
+    assert left.models == ("m2", "m3", "m4", "m6", "m7", "m8", "m9")
+    assert left.seconds == 3 + 1 + 1 + 3 + 1 + 1 + 1
+
+
+def test_an_idle_worker_takes_so_much_that_both_end_together() -> None:
+    deal = Deal([[parcel("a")], [parcel("b"), long_parcel(20)]], [1.0, 1.0])
+    deal.take(0, 0.0)
+    deal.take(1, 0.0)
+    deal.finish(0, 5.0)
+    moved = deal.take(0, 5.0)
+    assert moved is not None
+    assert moved.seconds == pytest.approx((5 + 22) / 2, abs=1.0)  # the other has 5 s of its first and 22 s to come
+    deal.finish(1, 10.0)
+    kept = deal.take(1, 10.0)
+    assert kept is not None
+    assert kept.models + moved.models == long_parcel(20).models
+    deal.finish(0, 20.0)
+    deal.finish(1, 20.0)
+    assert deal.is_done
+
+
+def test_what_waits_for_a_worker_that_has_not_come_back_is_done_by_others() -> None:
+    deal = Deal([[parcel("a"), parcel("b")], [parcel("c")]], [1.0, 1.0])  # the first takes nothing
+    deal.take(1, 0.0)
+    deal.finish(1, 10.0)
+    taken = [deal.take(1, 10.0), deal.finish(1, 20.0), deal.take(1, 20.0)]
+    assert [taken[0], taken[2]] == [parcel("b"), parcel("a")]
+
+
+def test_of_a_lost_worker_only_what_it_had_not_told_is_done_again() -> None:
+    told: set[str] = set()
+    deal = Deal([[long_parcel(3)], [parcel("b")]], [1.0, 1.0], is_told=told.__contains__)
+    deal.take(0, 0.0)
+    deal.take(1, 0.0)
+    told |= {"m0", "m1"}
+    deal.lose(0)
+    deal.finish(1, 10.0)
+    again = deal.take(1, 10.0)
+    assert again is not None
+    assert again.models == ("m2",)
+    deal.finish(1, 11.0)
+    assert deal.is_done
+
+
+def test_a_lost_worker_that_had_told_all_leaves_nothing_to_do() -> None:
+    deal = Deal([[parcel("a")]], [1.0], is_told={"a"}.__contains__)
+    deal.take(0, 0.0)
+    deal.lose(0)
+    assert deal.is_done

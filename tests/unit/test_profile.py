@@ -18,7 +18,7 @@ from modelhound.profiling.jobs import Stage, profile_configuration
 from modelhound.profiling.staging import open_stage
 from modelhound.profiling.weight_files import forget, perturbed, read_all, read_some, write_tensors
 from modelhound.records import ConfigurationProfiled
-from modelhound.settings import LastLayers, ProfileSettings
+from modelhound.settings import LastLayers, LoaderSettings, ProfileSettings
 from tiny_encoders import write_encoder
 
 IMAGES = ("zoo:resnet-shapes", "zoo:vit-rotation", "zoo:mobilenet-rotation")
@@ -208,6 +208,16 @@ def test_the_largest_batch_is_chosen_and_said(tmp_path: Path) -> None:
         assert stage.workload.batch == 24
         assert "largest that fit" in stage.workload.notes[0]
         assert "1 batches of 24 were run instead of 2; none was repeated" in stage.workload.notes[1]
+
+
+def test_a_loader_file_says_how_far_ahead_to_load_and_pins_only_for_a_gpu(tmp_path: Path) -> None:
+    settings = make_settings(batch="4", parts="full", joint="none", batches=2)
+    bench = make_bench(IMAGES[0], tmp_path, settings)
+    found, _ = configurations_of(bench, settings)
+    loader = LoaderSettings(batch=4, workers=1, prefetch=5, pin=True, device="cuda:0")
+    dataset = open_dataset("digits", limit=24)
+    with open_stage(bench, dataset, settings, found, stamp="", device="cpu", folder=tmp_path, loader=loader) as stage:
+        assert (stage.prefetch, stage.pin) == (5, None)
 
 
 def test_tensors_come_back_from_their_file_under_every_name_and_only_those_asked_for(tmp_path: Path) -> None:

@@ -98,16 +98,16 @@ def test_ranks_on_two_nodes_find_each_other(tmp_path: Path) -> None:
 
 
 def test_a_slurm_script_asks_for_what_was_asked(tmp_path: Path) -> None:
-    job = slurm.Job(name="hound-train", partition="gpu", minutes=90, num_nodes=2, num_gpus=4)
+    job = slurm.Job(name="hound-train", partition="gpu", minutes=90, num_nodes=2, num_gpus=4, num_cores=32)
     script = slurm.make_script(job, tmp_path / "slurm")
-    for line in ("--partition=gpu", "--time=90", "--nodes=2", "--gpus-per-node=4", "--ntasks-per-node=1"):
+    for line in ("--partition=gpu", "--time=90", "--nodes=2", "--gpus-per-node=4", "--cpus-per-task=32"):
         assert f"#SBATCH {line}\n" in script
     assert not (tmp_path / "slurm").exists()
 
 
 def test_submitting_without_slurm_is_refused_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    job = slurm.Job(name="hound-train", partition=None, minutes=1, num_nodes=1, num_gpus=0)
+    job = slurm.Job(name="hound-train", partition=None, minutes=1, num_nodes=1, num_gpus=0, num_cores=1)
     with pytest.raises(RequestError, match="expected its command sbatch"):
         slurm.submit(job, tmp_path / "slurm", "os:getpid", None)
 
@@ -122,7 +122,7 @@ def test_a_job_is_handed_to_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         )
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    job = slurm.Job(name="hound-train", partition=None, minutes=5, num_nodes=1, num_gpus=1)
+    job = slurm.Job(name="hound-train", partition=None, minutes=5, num_nodes=1, num_gpus=1, num_cores=8)
     assert slurm.submit(job, tmp_path / "slurm", "modelhound.verbs.train:train_on_node", {"data": "digits"}) == "17"
     assert "#SBATCH --gpus-per-node=1" in (tmp_path / "taken").read_text()
 

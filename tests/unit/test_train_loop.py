@@ -1,6 +1,7 @@
 """Fine-tuning on one rank: it learns, it adds up, it goes on where it was stopped, and it says why it cannot."""
 
 import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,18 @@ import pytest
 import torch
 from torch import nn
 
-from modelhound.data import Dataset, open_dataset
+from modelhound.data import Dataset, load_batches, open_dataset
 from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.features import build_network
 from modelhound.models import ModelRef, Network, source_of
 from modelhound.records import Progress
-from modelhound.settings import PLAIN, RecipeSettings
-from modelhound.training import Delays, fine_tune, split_items
+from modelhound.settings import PLAIN, PrepareSettings, RecipeSettings
+from modelhound.training import Delays, fine_tune, set_up, split_items, tracing
 from modelhound.training.accounting import STEP_PHASES
 from modelhound.training.augmenting import Augmentation
 from modelhound.training.feed import Course
 from modelhound.training.recipe import Schedule
+from modelhound.verbs.prepare import run_prepare
 from train_things import FORM, SIDE, brightness, quick, tiny_network
 
 
@@ -279,3 +281,42 @@ def test_texts_are_learned_and_augmenting_them_is_refused(tmp_path: Path) -> Non
     words = {"input_ids": torch.tensor([[2, 7, 3]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
     with torch.inference_mode():
         assert torch.allclose(reread.extract(words), trained.trainable.extract(words), atol=1e-6)
+
+
+class WarningProfiler(tracing.profile):
+    """As of torch 2.11, which warns of its usual ways."""
+
+    def __init__(self, **options: Any) -> None:
+        warnings.warn("events of the current cycle only", stacklevel=2)
+        super().__init__(**options)
+
+
+def test_a_profiler_that_warns_ends_no_run_where_warnings_are_errors(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "profile", WarningProfiler)
+    bench = set_up(tiny_network(), dataset, dataset.select(range(4)), quick(batch=4), device="cpu")
+    before = {name: each.clone() for name, each in bench.trainable.state_dict().items()}
+    profiled = tracing.trace_steps(bench, 1, tmp_path / "trace.json")
+    assert any(each.name.startswith("aten::") for each in profiled.operators)
+    assert (tmp_path / "trace.json").is_file()
+    assert all(torch.equal(each, before[name]) for name, each in bench.trainable.state_dict().items())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_pixels_become_the_same_images_on_their_device(workers: int, dataset: Dataset, tmp_path: Path) -> None:
+    """To the last bit, as they are and prepared; the loader hands over a quarter of the bytes."""
+    run_prepare(PrepareSettings(str(tmp_path / "photos"), tmp_path / "prepared", size=SIDE))
+    form = replace(FORM, interpolation="bicubic")
+    for items in (dataset, open_dataset(str(tmp_path / "prepared"))):
+        images, pixels = (
+            list(load_batches(items, form, batch=16, workers=workers, pixels=each)) for each in (False, True)
+        )
+        for plain, small in zip(images, pixels, strict=True):
+            assert isinstance(small.inputs, torch.Tensor)
+            assert (small.inputs.dtype, small.inputs.shape[1:]) == (torch.uint8, (SIDE, SIDE, 3))
+            made = small.inputs_on("cpu")
+            assert isinstance(made, torch.Tensor)
+            assert torch.equal(made, plain.inputs_on("cpu"))  # type: ignore[arg-type]
+            assert made.is_contiguous(memory_format=torch.channels_last)
+            assert torch.equal(small.targets, plain.targets)

@@ -30,7 +30,7 @@ _VISIBLE = 1.005
 """A gain below this reads as 1.00x or less."""
 
 _TOO_WIDE = 1.25
-"""Where nothing is worth a name but an interval reaches beyond this, too little is known."""
+"""Where nothing is worth a name but an interval reaches beyond this, or as far below 1, too little is known."""
 
 _FREE = {
     "host batches": ("data-bound", "with loading for free"),
@@ -87,7 +87,6 @@ def judge_blocks(measured: BlocksMeasured, *, seed: int = 0) -> Verdict:
         if condition in times
     ]
     named = max(gains, key=lambda gain: gain.interval[0])
-    likely = max(gains, key=lambda gain: gain.speedup)
     step = float(np.median(live))
     needed = None
     if named.interval[0] > _WORTH_NAMING:
@@ -97,10 +96,10 @@ def judge_blocks(measured: BlocksMeasured, *, seed: int = 0) -> Verdict:
         if bound == "data-bound":
             needed = workers_needed(step, named.step_seconds, measured.num_workers)
             sentence += _more_workers(step, named.step_seconds, measured, needed)
-    elif max(gain.interval[1] for gain in gains) > _TOO_WIDE:
-        bound, speedup, interval = "cannot be told", likely.speedup, likely.interval
+    elif (widest := max(gains, key=_scatter)) and _scatter(widest) > _TOO_WIDE:
+        bound, speedup, interval = "cannot be told", widest.speedup, widest.interval
         low, high = interval
-        words = f"{_FREE[likely.condition][1]} between {_times(low)} and {_times(high)} as fast"
+        words = f"{_FREE[widest.condition][1]} between {_times(low)} and {_times(high)} as fast"
         sentence = f"cannot be told: steps vary too much, {words}"
     else:
         bound = "model-bound"
@@ -122,6 +121,12 @@ def judge_blocks(measured: BlocksMeasured, *, seed: int = 0) -> Verdict:
         doses=_doses(measured, live, draws),
         workers_needed=needed,
     )
+
+
+def _scatter(gain: Gain) -> float:
+    """How far the interval reaches from 1: nothing gets slower by what is made free, so below 1 it is chance alone."""
+    low, high = gain.interval
+    return max(high, 1 / low)
 
 
 def workers_needed(live_seconds: float, cached_seconds: float, num_workers: int) -> int:
@@ -212,15 +217,19 @@ def _workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
 
 
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"
+
+
 def _advise(bound: str, measured: BlocksMeasured, needed: int | None, step: float) -> str:
     if bound == "data-bound":
         spare = measured.num_cores // measured.num_ranks
+        otherwise = "" if measured.is_prepared else "decode once with `hound prepare`"
         if needed is not None and needed > spare:
-            return (
-                f"{needed} workers per rank are more than the {spare} cores each has here: decode once with `hound prepare`, "
-                "or use more cores"
-            )
-        return f"use --workers {needed}, or decode once with `hound prepare`"
+            words = f"{needed} workers per rank are more than the {_cores(spare)} each has here"
+            fewer = "use fewer --ranks on this machine" if measured.num_ranks > 1 else ""
+            return f"{words}: " + ", or ".join(filter(None, (otherwise or fewer, "use more cores")))
+        return f"use --workers {needed}" + (f", or {otherwise}" if otherwise else "")
     if bound == "cannot be told":
         return "something else ran on this machine, or the run is too short: train for longer, or on a quiet machine"
     if bound == "copy-bound":

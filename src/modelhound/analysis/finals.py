@@ -5,7 +5,7 @@ Out: the trials to run next; in the end a Standing of every finalist and why the
 Nothing here trains. The same outcomes always lead to the same next trials, so that a race goes on after a kill.
 
     rung 0   one fold, two learning rates             who learns at all
-    rung 1   a third rate, above or below the better  each finalist's rate is chosen
+    rung 1   a third rate, above or below the better  each finalist's rate is chosen; none above the highest
     rung 2   the other folds at that rate             every item has been tested once
     rung 3…  all folds, trained on for longer         until somebody is certain to win, or the budget is spent
 
@@ -23,14 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from modelhound.analysis.foretelling import LAWS, Law, expected_left
+from modelhound.analysis.foretelling import LAWS, Law, expected_left, log_fall
 from modelhound.analysis.ranking import resample_means
 
 __all__ = [
     "CYCLES",
     "FULL_EPOCHS",
+    "HIGH_NOTCHES",
     "NUM_FOLDS",
     "RATE_FACTOR",
+    "USUAL_NOTCHES",
     "FinalsRace",
     "Outcome",
     "Standing",
@@ -52,7 +54,10 @@ FULL_EPOCHS = 20
 RATE_FACTOR = 3.0
 """From one learning rate that is tried to the next."""
 
-_FIRST_NOTCHES = (0, 1)
+USUAL_NOTCHES, HIGH_NOTCHES = (0, 1), (1, 2)
+"""The rates that a race begins with; the higher ones on few images, which small steps never get far with."""
+
+_HIGHEST_NOTCH = 2
 _FALSE_ALARM = 0.01  # chance to call noise something to learn from
 
 Floats = NDArray[np.float64]
@@ -97,6 +102,8 @@ class Standing:
     """Of the items tested, of one or of all folds."""
     before: Floats | None
     """The same after the stage before, where there is one."""
+    fall: float | None
+    """How far what is left to learn fell since then, on average over all finalists that came so far."""
     expected: float
     """The score that is foretold of full fine-tuning."""
     chance: float
@@ -143,6 +150,7 @@ class FinalsRace:
         folds: NDArray[np.int64],
         guess: Floats,
         features_tell: bool = True,
+        first_notches: tuple[int, int] = USUAL_NOTCHES,
         risk: float = 0.02,
         certainty: float = 0.95,
         seed: int = 0,
@@ -154,6 +162,7 @@ class FinalsRace:
         self._epoch_seconds, self._budget_seconds = epoch_seconds, budget_seconds
         self._positions = [np.flatnonzero(folds == fold) for fold in range(NUM_FOLDS)]
         self._guess, self._features_tell = guess, features_tell
+        self._first_notches = first_notches
         self._risk, self._certainty, self._seed = risk, certainty, seed
         self._outcomes: dict[Trial, Outcome | None] = {}
         self._states: dict[str, State] = dict.fromkeys(models, "in")
@@ -210,22 +219,23 @@ class FinalsRace:
 
     def _trials_of(self, rung: int, model: str) -> list[Trial]:
         if rung == 0:
-            return [Trial(model=model, notch=notch, fold=0, stage=0) for notch in _FIRST_NOTCHES]
+            return [Trial(model=model, notch=notch, fold=0, stage=0) for notch in self._first_notches]
         if rung == 1:
-            return [Trial(model=model, notch=self._third_notch(model), fold=0, stage=0)]
+            third = self._third_notch(model)
+            return [] if third in self._first_notches else [Trial(model=model, notch=third, fold=0, stage=0)]
         stage = max(0, rung - 2)
         folds = range(1, NUM_FOLDS) if rung == 2 else range(NUM_FOLDS)
         return [Trial(model=model, notch=self.chosen_notch(model), fold=fold, stage=stage) for fold in folds]
 
     def _third_notch(self, model: str) -> int:
-        low, high = _FIRST_NOTCHES
-        best = self.chosen_notch(model, _FIRST_NOTCHES)
+        low, high = self._first_notches
+        best = self.chosen_notch(model, self._first_notches)
         known = self._outcomes.get(Trial(model=model, notch=best, fold=0, stage=0))
-        return high + 1 if best == high and known is not None else low - 1
+        return min(high + 1, _HIGHEST_NOTCH) if best == high and known is not None else low - 1
 
     def chosen_notch(self, model: str, notches: Sequence[int] | None = None) -> int:
         """By score, then by loss; the lowest where nothing is known."""
-        tried = notches if notches is not None else (*_FIRST_NOTCHES, self._third_notch(model))
+        tried = notches if notches is not None else (*self._first_notches, self._third_notch(model))
         known = {notch: self._outcomes.get(Trial(model=model, notch=notch, fold=0, stage=0)) for notch in sorted(tried)}
         good = {notch: each for notch, each in known.items() if each is not None}
         if not good:
@@ -325,7 +335,13 @@ class FinalsRace:
         earlier = [row.before for row in rows if row.before is not None]
         before = resample_means(np.stack(earlier), seed=self._seed) if len(earlier) == len(rows) else None
         left = expected_left(
-            resampled, features, before=before, stage=stage, num_items=scores.shape[1], laws=self._laws
+            resampled,
+            features,
+            before=before,
+            fall=rows[0].fall,
+            stage=stage,
+            num_items=scores.shape[1],
+            laws=self._laws,
         )
         left += self._laws[stage].within * np.random.default_rng([self._seed, stage]).standard_normal(left.shape)
         is_best = left <= left.min(axis=0)
@@ -351,6 +367,7 @@ class FinalsRace:
         before = None
         if stage > 0:
             before = np.concatenate([each.item_scores for each in self._outcomes_at(model, notch, stage - 1)])
+        fall = self._common_fall(stage) if stage > 0 else None
         return Standing(
             model=model,
             state=self._states[model],
@@ -359,15 +376,28 @@ class FinalsRace:
             num_folds=len(found),
             item_scores=scores,
             before=before,
-            expected=self._expected(model, scores, before, stage) if found else float("-inf"),
+            fall=fall,
+            expected=self._expected(model, scores, before, fall, stage) if found else float("-inf"),
             chance=self._chances[model] if self._states[model] != "failed" else 0.0,
         )
 
-    def _expected(self, model: str, scores: Floats, before: Floats | None, stage: int) -> float:
+    def _common_fall(self, stage: int) -> float:
+        """Of all that came to this stage."""
+        falls = []
+        for model in self._states:
+            notch = self.chosen_notch(model)
+            now, earlier = self._outcomes_at(model, notch, stage), self._outcomes_at(model, notch, stage - 1)
+            if len(now) == len(earlier) == NUM_FOLDS:
+                scores, before = (np.concatenate([each.item_scores for each in found]) for found in (now, earlier))
+                falls.append(log_fall(float(scores.mean()), float(before.mean()), len(scores)))
+        return float(np.mean(falls))
+
+    def _expected(self, model: str, scores: Floats, before: Floats | None, fall: float | None, stage: int) -> float:
         left = expected_left(
             np.array(scores.mean()),
             np.array(self._feature_scores[model]),
             before=None if before is None else np.array(before.mean()),
+            fall=fall,
             stage=stage,
             num_items=len(scores),
             laws=self._laws,

@@ -25,13 +25,15 @@ _MARGIN = 0.02
 _COMPUTE = ("forward", "backward", "optimiser")
 _DATA = ("first batch", "wait for data", "data to device")
 
+Outcome = Literal["holds", "does not hold", "cannot be told"]
+
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One claim of the research, looked at here."""
 
     name: str
     claim: str
-    outcome: Literal["holds", "does not hold", "cannot be told"]
+    outcome: Outcome
     evidence: str
 
 
@@ -49,9 +51,9 @@ def _larger_costs_more(trained: Sequence[ModelTrained], ranks: Sequence[RankTrai
         if any(rank.model == model and rank.num_ranks == fewest for rank in ranks)
     }
     values = list(costs.values())
-    outcome: Literal["holds", "does not hold", "cannot be told"] = "cannot be told"
+    outcome: Outcome = "cannot be told"
     if len(values) > 1:
-        outcome = "holds" if all(np.diff(values) > 0) else "does not hold"
+        outcome = _compare(values)
     evidence = ", ".join(f"{model} {seconds_text(value)} per item" for model, value in costs.items())
     return Finding(
         name="larger-costs-more",
@@ -59,6 +61,14 @@ def _larger_costs_more(trained: Sequence[ModelTrained], ranks: Sequence[RankTrai
         outcome=outcome,
         evidence=evidence if len(values) > 1 else "one model was trained; name several",
     )
+
+
+def _compare(costs: Sequence[float]) -> Outcome:
+    """Whether each costs more than the one before; what is alike but for the margin tells nothing."""
+    ratios = [later / earlier for earlier, later in itertools.pairwise(costs)]
+    if all(ratio > 1 + _MARGIN for ratio in ratios):
+        return "holds"
+    return "does not hold" if any(ratio < 1 - _MARGIN for ratio in ratios) else "cannot be told"
 
 
 def _loading_stays(ranks: Sequence[RankTrained]) -> Finding:
@@ -96,7 +106,7 @@ def _second_helps_most(ranks: Sequence[RankTrained]) -> Finding:
 
 
 def _finding(name: str, claim: str, holds: Sequence[bool], told: Sequence[str]) -> Finding:
-    outcome: Literal["holds", "does not hold", "cannot be told"] = "cannot be told"
+    outcome: Outcome = "cannot be told"
     if holds:
         outcome = "holds" if all(holds) else "does not hold"
     return Finding(

@@ -10,19 +10,20 @@ from modelhound.cli.app import app, run
 __all__ = ["COMMANDS", "app", "run"]
 
 COMMANDS = {
-    "breakeven": "Measure fine-tuning against searching, and from how many models on searching takes longer.",
+    "search": "Rank pretrained networks for a data set, with intervals, ties and a size-ordered control.",
+    "report": "Make one page of a run that opens anywhere, or of several runs side by side.",
+    "runs": "List earlier runs, newest first.",
+    "models": "List models with their sizes, without loading them.",
+    "prepare": "Decode a data set once into a folder of plain pixels, so that every later search only has to copy.",
     "doctor": "Check this machine and say what will be slow or broken.",
     "latency": "Time networks over batch, image and sequence sizes, and say by which law times grow and why.",
     "loader": "Find one batch size and number of loader processes that suit all models on this machine.",
-    "models": "List models with their sizes, without loading them.",
-    "prepare": "Decode a data set once into a folder of plain pixels, so that every later search only has to copy.",
-    "profile": "Measure where the time of a model search goes, phase by phase: full models, their last layers, joint models.",
-    "report": "Make one page of a run that opens anywhere, or of several runs side by side.",
-    "runs": "List earlier runs, newest first.",
-    "search": "Rank pretrained networks for a data set, with intervals, ties and a size-ordered control.",
     "train": "Fine-tune networks on 1 to N ranks: accuracy, where every second went, what bounds it and how it scales.",
+    "profile": "Measure where the time of a model search goes, phase by phase: full models, their last layers, joint models.",
+    "breakeven": "Measure fine-tuning against searching, and from how many models on searching takes longer.",
 }
-"""Name -> what `hound --help` says of it: the first sentence of the function, since that is not imported for it."""
+"""Name -> what `hound --help` says of it: the first sentence of the function, since that is not imported for it. In the order
+in which a newcomer wants them."""
 
-for _name, _sentence in COMMANDS.items():
-    app.command(f"modelhound.cli.{_name}:{_name}", name=_name, help=_sentence)
+for _number, (_name, _sentence) in enumerate(COMMANDS.items()):
+    app.command(f"modelhound.cli.{_name}:{_name}", name=_name, help=_sentence, sort_key=_number)

@@ -13,6 +13,9 @@ from cyclopts import App, Parameter
 
 from modelhound import __version__
 from modelhound.cli.console import complain
+from modelhound.cli.grouping import output_group
+from modelhound.cli.helping import Paragraphs
+from modelhound.cli.mistakes import describe_mistake
 from modelhound.errors import HoundError, RequestError
 
 __all__ = ["DONE", "FAILED", "Json", "app", "run"]
@@ -20,7 +23,10 @@ __all__ = ["DONE", "FAILED", "Json", "app", "run"]
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 
-Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document on stdout and nothing else there.")]
+Json = Annotated[
+    bool,
+    Parameter(name="--json", group=output_group, help="Print one JSON document on stdout and nothing else there."),
+]
 
 
 def _default_text(default: Any) -> Any:
@@ -35,6 +41,7 @@ app = App(
     help="Which pretrained network to fine-tune, what that will cost, and where the time goes: measured, not guessed.",
     version=__version__,
     help_format="plaintext",  # the other formats load a parser each, and --help should answer at once
+    help_formatter=Paragraphs(),
     default_parameter=Parameter(negative=(), consume_multiple=True, show_default=_default_text),
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `run` says what became of the work
@@ -48,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.flush()  # a reader that has gone shows here and not after the last line of this program
         return code if isinstance(code, int) else DONE
     except cyclopts.CycloptsError as error:
-        complain(f"{error} See `hound --help`.")
+        complain(describe_mistake(error, [name for name in app if not name.startswith("-")]))
         return REFUSED
     except RequestError as error:
         complain(str(error))

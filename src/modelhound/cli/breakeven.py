@@ -7,7 +7,16 @@ from cyclopts import Parameter
 
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console
-from modelhound.cli.offering import AnalysisFolder, ChartFolder, Open, present, write_charts
+from modelhound.cli.grouping import DATA, MODELS, in_groups
+from modelhound.cli.offering import (
+    AnalysisFolder,
+    ChartFolder,
+    Open,
+    present,
+    show_failures,
+    show_resumed,
+    write_charts,
+)
 from modelhound.settings import BreakevenSettings
 
 if TYPE_CHECKING:
@@ -21,9 +30,23 @@ if TYPE_CHECKING:
 _WAYS = {"plain": "one after the other", "engine": "all together"}
 _MODES = {"full": "full fine-tuning", "head": "head only", "cached": "head, cached features"}
 
+_TOPICS = {
+    "Data": DATA,
+    "Models": MODELS,
+    "Training": ("sizes", "epochs", "measured_epochs", "modes"),
+    "Searching": ("pool", "counts", "repeats"),
+    "Reckoning": ("scenario", "assume", "price_per_hour", "watts"),
+    "Running": ("batch", "precision", "workers", "device"),
+    "Output": ("run",),
+}
+if TYPE_CHECKING:
+    Asked = BreakevenSettings
+else:
+    Asked = in_groups(BreakevenSettings, _TOPICS)
+
 
 def breakeven(
-    settings: Annotated[BreakevenSettings, Parameter(name="*")],
+    settings: Annotated[Asked, Parameter(name="*")],
     *,
     charts: ChartFolder = None,
     analysis: AnalysisFolder = None,
@@ -88,13 +111,8 @@ def _show_breakeven(result: "BreakevenResult") -> None:
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     for note in result.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
-    for failure in result.failures:
-        console.print(
-            f"Failed: {failure.model}, {failure.phase}: {failure.error}", style="red", markup=False, highlight=False
-        )
-    if result.num_resumed:
-        console.print(f"{result.num_resumed} times were measured by an earlier start and not again.")
-    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
+    show_failures(result.failures, console)
+    show_resumed(result.num_resumed, "time", console)
 
 
 def _ratio_table(rows: "tuple[RatioRow, ...]") -> "Table":

@@ -11,9 +11,18 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 from cyclopts import Group, Parameter
 
-__all__ = ["in_groups", "output_group"]
+__all__ = ["DATA", "MODELS", "in_groups", "output_group"]
 
 Settings = TypeVar("Settings")
+
+DATA = ("data", "columns", "task", "split", "limit", "seed", "follow_links")
+"""What all verbs that take a data set ask of it."""
+
+MODELS = ("models", "where", "weights", "arch", "pooling", "layers", "tokens", "allow_code")
+"""What all verbs that take models ask of them."""
+
+_ALSO_CALLED = {"models": "--model", "model": "--models", "sequence": "--tokens"}
+"""Field -> what the same thing is called elsewhere: whoever has learnt one name need not learn the other."""
 
 output_group = Group("Output", sort_key=100)
 """For what all commands share: --charts, --open, --json."""
@@ -28,7 +37,8 @@ def in_groups(settings: type[Settings], topics: Mapping[str, Sequence[str]]) -> 
         raise TypeError(f"the topics of {settings.__name__} must hold each field once: {set(topic_of) ^ set(known)}")
     hints = get_type_hints(settings, include_extras=True)
     annotations: dict[str, Any] = {
-        name: Annotated[hints[name], Parameter(group=groups[topic_of[name]])] for name in known
+        name: Annotated[hints[name], Parameter(group=groups[topic_of[name]], alias=_ALSO_CALLED.get(name))]
+        for name in known
     }
     return type(settings.__name__, (settings,), {"__annotations__": annotations, "__doc__": settings.__doc__})
 

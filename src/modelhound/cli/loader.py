@@ -1,12 +1,15 @@
 """`hound loader`."""
 
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console
-from modelhound.cli.offering import ChartFolder, Open, present, write_charts
+from modelhound.cli.grouping import DATA, MODELS, in_groups
+from modelhound.cli.offering import ChartFolder, Open, present, show_failures, show_resumed, write_charts
 from modelhound.settings import LoaderSearchSettings
 
 if TYPE_CHECKING:
@@ -20,9 +23,33 @@ if TYPE_CHECKING:
 _MOST_PAIRS_SHOWN = 12
 _MOST_FAILURES_SHOWN = 6
 
+_TOPICS = {
+    "Data": DATA,
+    "Models": MODELS,
+    "Choosing": (
+        "batch",
+        "workers",
+        "kind",
+        "items",
+        "grid",
+        "repeats",
+        "budget",
+        "prefetch",
+        "pin",
+        "persistent",
+        "tune",
+    ),
+    "Running": ("precision", "device", "on"),
+    "Output": ("run", "out"),
+}
+if TYPE_CHECKING:
+    Asked = LoaderSearchSettings
+else:
+    Asked = in_groups(LoaderSearchSettings, _TOPICS)
+
 
 def loader(
-    settings: Annotated[LoaderSearchSettings, Parameter(name="*")],
+    settings: Annotated[Asked, Parameter(name="*")],
     *,
     charts: ChartFolder = None,
     show: Open = False,
@@ -33,15 +60,41 @@ def loader(
 
     with bars() as watch:
         result = run_loader(settings, watch=watch)
-    write_charts(lambda: _draw(result), charts)
-    present(result.run, document=result.to_json, tables=lambda: _show_loader(result), json=json, show=show)
-    return DONE if result.recommended is not None else FAILED
+    results = result.hosts or (result,)
+    for each in results:
+        write_charts(partial(_draw, each), charts if charts is None or not each.host else charts / each.host)
+    present(
+        *(each.run for each in results),
+        document=result.to_json,
+        tables=lambda: _show_hosts(result) if result.hosts else _show_loader(result),
+        json=json,
+        show=show,
+    )
+    return DONE if all(each.recommended is not None for each in results) and not result.lost else FAILED
 
 
 def _draw(result: "LoaderResult") -> "tuple[Chart, ...]":
     from modelhound.report.loader_charts import loader_charts
 
     return loader_charts(result.answer, result.runs)
+
+
+def _show_hosts(result: "LoaderResult") -> None:
+    """All machines of a cluster: each by itself, then what suits which."""
+    console = open_console()
+    table = make_table("host", "device", "items", "batch>", "workers>", "mean regret>", "models>", "bound by")
+    for each in result.hosts:
+        console.rule(each.host, align="left", style="dim")
+        _show_loader(each)
+        for kind in each.answer.kinds:
+            if kind.recommended is not None:
+                best, bounds = kind.regret[0], Counter(model.bound for model in kind.models)
+                told = (str(best.batch), str(best.workers), _regret_cells(best)[0], str(len(kind.models)))
+                table.add_row(each.host, each.answer.device, kind.kind, *told, bounds.most_common(1)[0][0])
+    console.rule("all hosts", align="left", style="dim")
+    console.print(table)
+    for host, why in result.lost.items():
+        console.print(f"Failed: {host}: {why}", style="red", markup=False, highlight=False)
 
 
 def _show_loader(result: "LoaderResult") -> None:
@@ -58,11 +111,9 @@ def _show_loader(result: "LoaderResult") -> None:
     for note in result.answer.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
     _show_failures(result, console)
-    if result.num_resumed:
-        console.print(f"{result.num_resumed} runs were made by an earlier start and not again.")
+    show_resumed(result.num_resumed, "run", console)
     if result.out is not None and result.recommended is not None:
         console.print(f"Use it: hound search DATA --loader {result.out}", markup=False, highlight=False)
-    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
 
 
 def _regret_table(kind: "KindAnswer") -> "Table":
@@ -128,10 +179,7 @@ def _show_verdict(kind: "KindAnswer", console: "Console") -> None:
 
 
 def _show_failures(result: "LoaderResult", console: "Console") -> None:
-    for each in result.failed_models:
-        console.print(
-            f"Failed: {each.model} in phase '{each.phase}': {each.error}", style="red", markup=False, highlight=False
-        )
+    show_failures(result.failed_models, console)
     for failure in result.failures[:_MOST_FAILURES_SHOWN]:
         who = f" with {failure.for_model}" if failure.for_model else ""
         console.print(

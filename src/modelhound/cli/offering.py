@@ -6,7 +6,7 @@ Nothing here knows a verb.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,20 +14,38 @@ from cyclopts import Parameter
 
 from modelhound.analysis.wording import plural
 from modelhound.cli.console import bars, open_console, print_json, say
+from modelhound.cli.grouping import output_group
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from modelhound.records import Failure
     from modelhound.report.charts import Chart
 
-__all__ = ["AnalysisFolder", "ChartFolder", "Open", "open_page", "present", "write_charts"]
+__all__ = [
+    "AnalysisFolder",
+    "ChartFolder",
+    "Open",
+    "open_page",
+    "present",
+    "show_failures",
+    "show_resumed",
+    "write_charts",
+]
 
-Open = Annotated[bool, Parameter(name="--open", help="Show the result as a page in the browser.")]
+_MOST_NAMED = 8
+
+Open = Annotated[bool, Parameter(name="--open", group=output_group, help="Show the result as a page in the browser.")]
 ChartFolder = Annotated[
-    Path | None, Parameter(name="--charts", help="Draw the charts into this folder, as PNG and SVG.")
+    Path | None,
+    Parameter(name="--charts", group=output_group, help="Draw the charts into this folder, as PNG and SVG."),
 ]
 AnalysisFolder = Annotated[
     Path | None,
     Parameter(
-        name="--analysis", help="Write the analysis in words with its charts into this folder: README.md and PNGs."
+        name="--analysis",
+        group=output_group,
+        help="Write the analysis in words with its charts into this folder: README.md and PNGs.",
     ),
 ]
 
@@ -42,8 +60,32 @@ def present(
         tables()
     page = _show_page(runs) if show else None
     if not json:
+        where = f"Everything measured is in {', '.join(map(str, runs))}"
         line = f"Page: {page}" if page else f"As a page: hound report {shlex.join(map(str, runs))}"
-        open_console().print(line, markup=False, highlight=False, soft_wrap=True)
+        open_console().print(f"{where}\n{line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_failures(failures: "Iterable[Failure]", console: "Console") -> None:
+    """Who could not be measured and why; what happened to many in the same way is said once."""
+    alike: dict[tuple[str, str], list[Failure]] = {}
+    for failure in failures:
+        name = failure.model.partition(":")[2]
+        reason = failure.error.replace(failure.model, "").replace(name, "") if name else failure.error
+        alike.setdefault((failure.phase, reason), []).append(failure)
+    for (phase, _), group in alike.items():
+        others = list(dict.fromkeys(each.model for each in group[1:] if each.model != group[0].model))
+        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        told = f". The same of {', '.join(others[:_MOST_NAMED])}{more}" if others else ""
+        line = f"Failed: {group[0].model} in phase '{phase}': {group[0].error}{told}"
+        console.print(line, style="red", markup=False, highlight=False)
+
+
+def show_resumed(count: int, noun: str, console: "Console") -> None:
+    """What an earlier start had done already."""
+    if count:
+        console.print(
+            f"{plural(count, f'{noun} was', f'{noun}s were')} finished by an earlier start and not run again."
+        )
 
 
 def write_charts(

@@ -7,13 +7,23 @@ from cyclopts import Parameter
 from modelhound.analysis.wording import bytes_text
 from modelhound.cli.app import DONE, Json
 from modelhound.cli.console import bars, make_table, open_console, print_json
+from modelhound.cli.grouping import DATA, in_groups
 from modelhound.settings import PrepareSettings
 
 if TYPE_CHECKING:
     from modelhound.verbs.prepare import PrepareResult
 
+_TOPICS = {
+    "Data": (*DATA, "out"),
+    "Models": ("models", "size"),
+}
+if TYPE_CHECKING:
+    Asked = PrepareSettings
+else:
+    Asked = in_groups(PrepareSettings, _TOPICS)
 
-def prepare(settings: Annotated[PrepareSettings, Parameter(name="*")], *, json: Json = False) -> int:
+
+def prepare(settings: Annotated[Asked, Parameter(name="*")], *, json: Json = False) -> int:
     """Decode a data set once into a folder of plain pixels, so that every later search only has to copy."""
     from modelhound.verbs.prepare import run_prepare
 

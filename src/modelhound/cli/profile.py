@@ -8,7 +8,16 @@ from cyclopts import Parameter
 
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console
-from modelhound.cli.offering import AnalysisFolder, ChartFolder, Open, present, write_charts
+from modelhound.cli.grouping import DATA, MODELS, in_groups
+from modelhound.cli.offering import (
+    AnalysisFolder,
+    ChartFolder,
+    Open,
+    present,
+    show_failures,
+    show_resumed,
+    write_charts,
+)
 from modelhound.settings import ProfileSettings
 
 if TYPE_CHECKING:
@@ -32,9 +41,21 @@ _COLUMNS = {
 
 _BUSY = 1.1  # how far the same work may be apart on a quiet machine
 
+_TOPICS = {
+    "Data": (*DATA, "also"),
+    "Models": (*MODELS, "parts", "joint", "heads"),
+    "Measuring": ("quick", "batches", "warmup", "batch", "repeats", "classes", "scorers", "items"),
+    "Running": ("precision", "workers", "loader", "device"),
+    "Output": ("run",),
+}
+if TYPE_CHECKING:
+    Asked = ProfileSettings
+else:
+    Asked = in_groups(ProfileSettings, _TOPICS)
+
 
 def profile(
-    settings: Annotated[ProfileSettings, Parameter(name="*")],
+    settings: Annotated[Asked, Parameter(name="*")],
     *,
     charts: ChartFolder = None,
     analysis: AnalysisFolder = None,
@@ -91,13 +112,8 @@ def _show_profile(result: "ProfileResult") -> None:
         _show_scoring(result, console)
     for note in result.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
-    for failure in result.failures:
-        console.print(
-            f"Failed: {failure.model}, {failure.phase}: {failure.error}", style="red", markup=False, highlight=False
-        )
-    if result.num_resumed:
-        console.print(f"{result.num_resumed} configurations were measured by an earlier start and not run again.")
-    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
+    show_failures(result.failures, console)
+    show_resumed(result.num_resumed, "configuration", console)
 
 
 def _show_place(rows: "list[ConfigurationProfiled]", console: "Console") -> None:

@@ -30,6 +30,8 @@ def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
         open_console().print(f"No runs in {root} yet. Begin with: hound search fashion")
         return DONE
     table = make_table("run", "verb", "asked at", "data", "models>", "failed>", "answer")
+    for column in table.columns[:3]:
+        column.no_wrap = True  # a name that is broken in two cannot be copied
     for each in found:
         answer = each.headline if each.finished else "(unfinished: start the same command again)"
         cells = (each.run, each.verb, each.at[:16].replace("T", " "), each.data)

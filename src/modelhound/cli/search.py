@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.analysis.wording import bytes_text, count_text, metric_interval_text, metric_text, score_text
+from modelhound.analysis.wording import (
+    bytes_text,
+    count_text,
+    metric_interval_text,
+    metric_text,
+    plural,
+    score_text,
+)
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console, print_json, say
 from modelhound.cli.finals import show_finals
-from modelhound.cli.offering import Open, present
+from modelhound.cli.grouping import DATA, MODELS, in_groups, output_group
+from modelhound.cli.offering import Open, present, show_failures, show_resumed
 from modelhound.errors import RequestError
 from modelhound.settings import SearchSettings
 
@@ -23,11 +31,26 @@ if TYPE_CHECKING:
     from modelhound.records import PlanNode, Ranking, SearchForeseen
     from modelhound.verbs.search import SearchResult
 
-Live = Annotated[bool, Parameter(name="--live", help="Serve a page on 127.0.0.1 that shows the search as it runs.")]
+Live = Annotated[
+    bool,
+    Parameter(name="--live", group=output_group, help="Serve a page on 127.0.0.1 that shows the search as it runs."),
+]
+
+_TOPICS = {
+    "Data": DATA,
+    "Models": MODELS,
+    "Ranking": ("top", "scorers", "exhaustive", "risk", "finals", "finals_budget"),
+    "Running": ("explain", "fresh", "plain", "precision", "memory", "batch", "workers", "loader", "device", "on"),
+    "Output": ("run",),
+}
+if TYPE_CHECKING:
+    Asked = SearchSettings
+else:
+    Asked = in_groups(SearchSettings, _TOPICS)
 
 
 def search(
-    settings: Annotated[SearchSettings, Parameter(name="*")],
+    settings: Annotated[Asked, Parameter(name="*")],
     *,
     live: Live = False,
     show: Open = False,
@@ -89,13 +112,8 @@ def _show_foreseen(foreseen: "SearchForeseen") -> None:
         console.print(tree)
     for failure in foreseen.failures:
         console.print(f"Cannot be used: {failure.model}: {failure.error}", style="red", markup=False, highlight=False)
-    shared = 1 - foreseen.flops_run / foreseen.flops if foreseen.flops else 0.0
-    sentences = [
-        f"{foreseen.num_models} models over {foreseen.num_items} items: {count_text(foreseen.flops_run)}FLOP, "
-        f"{shared:.0%} less than one by one; {bytes_text(foreseen.weight_bytes_read)} of weights to the device instead of "
-        f"{bytes_text(foreseen.weight_bytes)}; {bytes_text(foreseen.peak_bytes)} of memory at most.",
-    ]
-    if foreseen.num_remembered:
+    sentences = [_work_sentence(foreseen)]
+    if foreseen.num_remembered and foreseen.num_models:
         sentences.append(f"{foreseen.num_remembered} more are remembered and only have to be scored.")
     if len(foreseen.rungs) > 1:
         after = ", ".join(map(str, foreseen.rungs[:-1]))
@@ -109,6 +127,21 @@ def _show_foreseen(foreseen: "SearchForeseen") -> None:
     sentences.append(f"Busy, some of it at the same time: {busy}.")
     for sentence in sentences:
         console.print(sentence, markup=False, highlight=False)
+
+
+def _work_sentence(foreseen: "SearchForeseen") -> str:
+    if not foreseen.num_models:
+        return (
+            f"Nothing has to be run: the features of {plural(foreseen.num_remembered, 'model', 'models')} over "
+            f"{foreseen.num_items} items are remembered and only have to be scored."
+        )
+    shared = 1 - foreseen.flops_run / foreseen.flops if foreseen.flops else 0.0
+    return (
+        f"{plural(foreseen.num_models, 'model', 'models')} over {foreseen.num_items} items: "
+        f"{count_text(foreseen.flops_run)}FLOP, {shared:.0%} less than one by one; "
+        f"{bytes_text(foreseen.weight_bytes_read)} of weights to the device instead of "
+        f"{bytes_text(foreseen.weight_bytes)}; {bytes_text(foreseen.peak_bytes)} of memory at most."
+    )
 
 
 def _add_branch(tree: "Tree", node: "PlanNode") -> None:
@@ -150,20 +183,12 @@ def _show_search(result: "SearchResult") -> None:
             markup=False,
             highlight=False,
         )
-    for failure in result.failures:
-        console.print(
-            f"Failed: {failure.model} in phase '{failure.phase}': {failure.error}",
-            style="red",
-            markup=False,
-            highlight=False,
-        )
+    show_failures(result.failures, console)
     for warning in result.warnings:
         console.print(f"Note: {warning}", markup=False, highlight=False)
     if result.loader is not None:
         console.print(f"Loaded with {result.loader.text()}.", markup=False, highlight=False)
-    if result.num_resumed:
-        console.print(f"{result.num_resumed} models were measured by an earlier start and not run again.")
-    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)
+    show_resumed(result.num_resumed, "model", console)
 
 
 def _show_dropped(result: "SearchResult", console: "Console") -> None:
@@ -245,13 +270,16 @@ def _verdict(result: "SearchResult") -> str:
         smallest = min(tied, key=lambda row: row.num_parameters)
         sentence += (
             f"\n{len(tied)} models share rank 1: {ranking.num_items} items cannot tell them apart. "
-            f"The smallest of them is {escape(smallest.model)} ({count_text(smallest.num_parameters)} parameters)."
+            f"The smallest of them is {escape(smallest.model)} ({count_text(smallest.num_parameters)} parameters). "
+            "Short fine-tuning tells more: add --finals auto."
         )
     return sentence
 
 
 def _time_sentence(result: "SearchResult") -> str:
     total = sum(result.phases.values())
+    if not result.phases.get("forward"):
+        return f"No network was run: their features are remembered. Scoring them took {total:.2f} s."
     parts = sorted(result.phases.items(), key=lambda phase: -phase[1])
     shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts if seconds / total >= 0.005)
     return f"Where the {total:.1f} s of model time went ({result.device}): {shares}."

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.analysis.wording import bytes_text, count_text, metric_text
+from modelhound.analysis.wording import bytes_text, count_text, metric_text, seconds_text
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console, print_json
-from modelhound.cli.grouping import in_groups, output_group
-from modelhound.cli.offering import ChartFolder, Open, present, write_charts
+from modelhound.cli.grouping import in_groups
+from modelhound.cli.offering import ChartFolder, Open, present, show_failures, show_resumed, write_charts
 from modelhound.errors import RequestError
 from modelhound.settings import TrainSettings
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _TOPICS = {
     "Data": ("data", "columns", "task", "split", "test", "limit", "follow_links"),
-    "Networks": ("model", "weights", "arch", "tokens", "allow_code"),
+    "Models": ("model", "weights", "arch", "tokens", "allow_code"),
     "Recipe": (
         *("mode", "epochs", "batch", "accumulate", "optimiser", "rate", "decay", "schedule", "augment", "precision"),
         *("batchnorm", "patience", "seed"),
     ),
-    "Machine": ("device", "ranks", "workers", "loader", "compile"),
+    "Running": ("device", "ranks", "workers", "loader", "compile"),
     "Where the time goes": ("verdict", "trace"),
     "SLURM": ("slurm", "partition", "minutes", "gpus", "nodes", "dry_run"),
     "Output": ("run",),
@@ -49,9 +49,9 @@ _NUM_OPERATORS = 12
 def train(
     settings: Annotated[Asked, Parameter(name="*")],
     *,
-    charts: Annotated[ChartFolder, Parameter(group=output_group)] = None,
-    show: Annotated[Open, Parameter(group=output_group)] = False,
-    json: Annotated[Json, Parameter(group=output_group)] = False,
+    charts: ChartFolder = None,
+    show: Open = False,
+    json: Json = False,
 ) -> int:
     """Fine-tune networks on 1 to N ranks: accuracy, where every second went, what bounds it and how it scales."""
     from modelhound.verbs.train import run_train
@@ -98,6 +98,7 @@ def _show(result: "TrainResult") -> None:
     if result.trained:
         console.print(_runs_table(result))
         console.print(_phases_table(result))
+        _show_times(result, console)
         _show_machine(result, console)
     for verdict in result.answer.verdicts:
         _show_verdict(verdict, len(result.trained) > 1, console)
@@ -172,6 +173,22 @@ def _phases_table(result: "TrainResult") -> "Table":
     return table
 
 
+def _show_times(result: "TrainResult", console: "Console") -> None:
+    """Data and training apart, per batch and per epoch."""
+    for run in result.trained:
+        times = result.times_of(run)
+        if times is None:
+            continue
+        whose = f"{run.model} on {run.num_ranks}: " if len(result.trained) > 1 else ""
+        words = (
+            f"each batch takes {seconds_text(times.data_seconds_per_batch)} for data and "
+            f"{seconds_text(times.training_seconds_per_batch)} for training, each epoch "
+            f"{seconds_text(times.data_seconds_per_epoch)} and {seconds_text(times.training_seconds_per_epoch)}; the first "
+            f"batch came after {seconds_text(times.first_batch_seconds)}"
+        )
+        console.print(whose + (words if whose else words.capitalize()), style="dim", markup=False, highlight=False)
+
+
 def _show_machine(result: "TrainResult", console: "Console") -> None:
     """What the machine did beside each run, in one line; disk and network are the whole machine's."""
     from modelhound.analysis.telemetry import summarise_telemetry
@@ -237,12 +254,7 @@ def _show_rest(result: "TrainResult", console: "Console") -> None:
         console.print(f"Note: {who}: {note}", markup=False, highlight=False)
     if result.skipped:
         console.print(f"{len(result.skipped)} items could not be read and were left out.", style="yellow")
-    for failure in result.failures:
-        console.print(
-            f"Failed: {failure.model} {failure.phase}: {failure.error}", style="red", markup=False, highlight=False
-        )
-    if result.num_resumed:
-        console.print(f"{result.num_resumed} runs were finished by an earlier start and not run again.")
+    show_failures(result.failures, console)
+    show_resumed(result.num_resumed, "run", console)
     for model, reference in result.read_back.items():
         console.print(f"{model}, fine-tuned: {reference}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"Everything measured is in {result.run}", markup=False, highlight=False)

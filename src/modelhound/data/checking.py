@@ -21,7 +21,7 @@ __all__ = ["Finding", "check_items", "remember_unreadable"]
 
 _MEMO = "unreadable-items"
 _TASK = "checking items"
-_MAX_THREADS = 16
+_MAX_THREADS = 8  # enough for a disk that must seek; more stand in line for Python's lock
 _MAX_CHUNK = 64  # so that Ctrl-C is answered after so many images per thread at the latest
 
 

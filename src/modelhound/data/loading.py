@@ -14,13 +14,16 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from modelhound.data.batch import Batch
 from modelhound.data.dataset import Dataset
-from modelhound.data.preprocessing import OwnTransform, Preprocessing, Transform, make_transform
+from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant, make_cut, make_transform
 from modelhound.data.source import Modality, UnreadableItemError
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.data.tokenising import Tokenising, load_tokenizer, tokenise
@@ -41,40 +44,10 @@ BATCHES_AHEAD = 2
 """Per worker, unless told; torch's own default."""
 
 _MAX_WORKERS = 16  # with 500x375 JPEGs, 16 still beat 8 by two thirds; beyond that nothing was measured
+_CORES_FOR_GPU = 2  # as in training: one launches kernels and must not wait for a core, one pins batches
 _MIN_ITEMS_FOR_WORKERS = 64  # starting and stopping processes takes as long as reading a few dozen photos
 _BYTES_PER_VALUE, _NUM_CHANNELS = 4, 3
 _SHARED_MEMORY = "/dev/shm"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Some items, ready for a model."""
-
-    inputs: "Tensor | dict[str, Tensor]"
-    """Images [items, 3, height, width], or the named tensors of a text encoder, [items, tokens] each."""
-
-    targets: "Tensor"
-    num_truncated: int = 0
-    """How many of the texts were longer than the model takes."""
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def inputs_on(self, device: "str | torch.device") -> "Tensor | dict[str, Tensor]":
-        """The inputs, copied to `device` while the host goes on, where they are pinned."""
-        if isinstance(self.inputs, dict):
-            return {name: tensor.to(device, non_blocking=True) for name, tensor in self.inputs.items()}
-        return self.inputs.to(device, non_blocking=True)
-
-    def pin_memory(self) -> Self:
-        """What torch's DataLoader calls."""
-        inputs = self.inputs
-        pinned = (
-            {name: each.pin_memory() for name, each in inputs.items()}
-            if isinstance(inputs, dict)
-            else inputs.pin_memory()
-        )
-        return type(self)(inputs=pinned, targets=self.targets.pin_memory(), num_truncated=self.num_truncated)
 
 
 def modality_of(form: InputForm) -> Modality:
@@ -93,12 +66,14 @@ def load_batches(
     pin: bool | None = None,
     persistent: bool = False,
     passes: int = 1,
+    pixels: bool = False,
 ) -> Iterator[Batch]:
     """All items in order, `batch` at a time; the last batch of each of the `passes` may be smaller.
 
     `workers` processes do the reading, 0 means this one; None chooses. Each of them is up to `prefetch` batches ahead.
     Batches for a CUDA `device` are pinned, so that they can be copied while it computes, unless `pin` says otherwise. Processes
-    end with each pass unless they are `persistent`, and always with the iterator, however it ends.
+    end with each pass unless they are `persistent`, and always with the iterator, however it ends. With `pixels`, images that
+    are resized, cropped and normalised travel as bytes, a quarter of the memory, and become the same numbers on their device.
     """
     if batch < 1:
         raise RequestError(f"cannot load batches of {batch} items: expected at least 1, use --batch 64")
@@ -112,9 +87,10 @@ def load_batches(
         raise ModelError(
             f"cannot feed it {dataset.modality}s: expected {modality_of(form)}s, choose a model made for {dataset.modality}s"
         )
-    items = _Batches(dataset, form, batch)
-    num_workers = _choose_workers(items, prefetch) if workers is None else min(workers, len(items))
-    pin_memory = str(device).startswith("cuda") if pin is None else pin
+    items = _Batches(dataset, form, batch, pixels)
+    on_gpu = str(device).startswith("cuda")
+    num_workers = _choose_workers(items, prefetch, on_gpu=on_gpu) if workers is None else min(workers, len(items))
+    pin_memory = on_gpu if pin is None else pin
     manner = _Manner(num_workers=num_workers, prefetch=prefetch, pin=pin_memory, persistent=persistent, passes=passes)
     return _stream(items, manner)
 
@@ -147,6 +123,7 @@ class _Batches:
     dataset: Dataset
     form: InputForm
     batch: int
+    pixels: bool = False
 
     def __len__(self) -> int:
         return -(-len(self.dataset) // self.batch)
@@ -162,17 +139,21 @@ class _Batches:
                     tokens, num_truncated = self._tokens(indices, self.form)
                     return Batch(inputs=tokens, targets=targets, num_truncated=num_truncated)
                 form, reader = self.form, self.dataset.reader
+                if self.pixels and isinstance(form, Preprocessing):
+                    return Batch(inputs=self._pixels(indices, form), targets=targets, form=form)
                 if isinstance(reader, PreparedReader) and isinstance(form, Preprocessing) and reader.holds(form):
                     return Batch(inputs=self._prepared(indices, reader, form), targets=targets)
-                transform = make_transform(self.form)
-                return Batch(inputs=torch.stack([self._image(index, transform) for index in indices]), targets=targets)
+                transform = make_transform(form)
+                images = [self._made(index, transform) for index in indices]
+                return Batch(inputs=torch.stack(images), targets=targets)
             except DataError as error:
                 return _Failed(type(error), str(error), traceback.format_exc())
 
-    def _image(self, index: int, transform: Transform) -> "Tensor":
+    def _made(self, index: int, transform: Callable[[Any], Any]) -> Any:
+        """What the transform makes of one image."""
         try:
             # of the right modality: checked when loading began
-            return transform(self.dataset.read(index))  # type: ignore[arg-type]
+            return transform(self.dataset.read(index))
         except DataError:
             raise
         except Exception as error:
@@ -186,15 +167,30 @@ class _Batches:
         as one batch it took nearly twice as long."""
         import torch
 
-        try:
-            pixels = torch.from_numpy(reader.read_pixels(indices, form))
-        except UnreadableItemError as error:
-            raise DataError(f"cannot load {self.dataset.name!r}: expected whole prepared items, but {error}") from error
+        pixels = self._stored(indices, reader, form)
         mean, std = (torch.tensor(each).view(-1, 1, 1) for each in (form.mean, form.std))
         images = torch.empty((len(pixels), len(form.mean), *form.input_size))
         for image, pixel in zip(images, pixels, strict=True):
             image.copy_(pixel.permute(2, 0, 1).contiguous()).div_(255).sub_(mean).div_(std)
         return images
+
+    def _stored(self, indices: Sequence[int], reader: PreparedReader, form: Preprocessing) -> "Tensor":
+        import torch
+
+        try:
+            return torch.from_numpy(reader.read_pixels(indices, form))
+        except UnreadableItemError as error:
+            raise DataError(f"cannot load {self.dataset.name!r}: expected whole prepared items, but {error}") from error
+
+    def _pixels(self, indices: Sequence[int], form: Preprocessing) -> "Tensor":
+        """The images resized and cropped, and no more."""
+        import torch
+
+        reader = self.dataset.reader
+        if isinstance(reader, PreparedReader) and reader.holds(form):
+            return self._stored(indices, reader, form)
+        cut = make_cut(Variant.of(form))
+        return torch.from_numpy(np.stack([np.asarray(self._made(index, cut)) for index in indices]))
 
     def _tokens(self, indices: Sequence[int], form: Tokenising) -> "tuple[dict[str, Tensor], int]":
         texts = [self.dataset.read(index) for index in indices]
@@ -215,7 +211,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _choose_workers(items: _Batches, prefetch: int = BATCHES_AHEAD) -> int:
+def _choose_workers(items: _Batches, prefetch: int = BATCHES_AHEAD, *, on_gpu: bool = False) -> int:
     """As many processes as have something to do and as fit into shared memory, through which batches travel."""
     dataset = items.dataset
     if dataset.reader.in_memory or len(dataset) < _MIN_ITEMS_FOR_WORKERS:
@@ -224,7 +220,8 @@ def _choose_workers(items: _Batches, prefetch: int = BATCHES_AHEAD) -> int:
         return 0  # tokenizers bring their own threads
     height, width = items.form.input_size
     batch_bytes = items.batch * _NUM_CHANNELS * height * width * _BYTES_PER_VALUE
-    useful = min(count_cores(), _MAX_WORKERS, len(items))
+    num_cores = max(1, count_cores() - _CORES_FOR_GPU) if on_gpu else count_cores()
+    useful = min(num_cores, _MAX_WORKERS, len(items))
     # Containers often have 64 MB of it, and a worker that needs more is killed by SIGBUS. Half is left to others.
     return min(useful, free_shared_memory() // 2 // (batch_bytes * (prefetch + 1)))
 
@@ -241,6 +238,8 @@ def _stream(items: _Batches, manner: _Manner) -> Iterator[Batch]:
     # before any fork, so that workers inherit libraries instead of importing them each
     if isinstance(items.form, Tokenising):
         load_tokenizer(items.form)
+    elif items.pixels and isinstance(items.form, Preprocessing):
+        make_cut(Variant.of(items.form))
     else:
         make_transform(items.form)
     loader = _make_loader(items, manner)

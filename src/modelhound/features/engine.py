@@ -15,10 +15,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from modelhound.compat import give_back_freed_memory
 from modelhound.data import InputForm
 from modelhound.errors import RequestError
 from modelhound.features.plain import check_finite, suitable_batch
-from modelhound.features.shelf import Shelf, install, remove
+from modelhound.features.shelf import Shelf, copied_bytes, install, remove
 from modelhound.features.spilling import InMemory, Kept, OnDisk
 from modelhound.features.supply import Feed, Supply, input_bytes, input_key
 from modelhound.features.workshop import Specimen
@@ -67,19 +68,25 @@ def chain_of(
     num_bytes_per_value: int,
     seconds: Mapping[str, float] | None = None,
     stretch: float = 1.0,
+    longest: float = 1.0,
+    lean: bool = False,
 ) -> Chain:
     """What a planner must know of a model; `seconds` per item of its parts where they were measured.
 
-    `stretch` is how much longer than the probe items are: texts may be, images never.
+    `stretch` is how much longer than the probe items are, and `longest` the longest of them: texts may be, images never. A
+    `lean` chain counts no weights that can be used where they lie.
     """
     segments = []
     before = input_bytes(specimen.form)
     blueprint = specimen.blueprint
-    parts = zip(blueprint.anatomy.parts, specimen.fingerprints, blueprint.part_bytes, strict=True)
+    sizes = blueprint.part_bytes
+    if lean:
+        sizes = tuple(copied_bytes(specimen, part.tensors) for part in blueprint.anatomy.parts)
+    parts = zip(blueprint.anatomy.parts, specimen.fingerprints, sizes, strict=True)
     for part, fingerprint, weight_bytes in parts:
         longer = stretch if part is not blueprint.anatomy.parts[-1] else 1.0  # features are pooled
         output_bytes = int(longer * part.output_bytes_per_item) * num_bytes_per_value // 4
-        largest_bytes = int(stretch * part.largest_bytes_per_item) * num_bytes_per_value // 4
+        largest_bytes = int(max(stretch, longest) * part.largest_bytes_per_item) * num_bytes_per_value // 4
         segments.append(
             Segment(
                 fingerprint=fingerprint,
@@ -235,6 +242,8 @@ class _Job:
             if self._request.lean:
                 for owner, tensors in weights:
                     remove(owner, tensors)
+                weights.clear()
+                give_back_freed_memory()  # the C library keeps small pieces, and they add up
         self._charge(below, meter)
         return made
 

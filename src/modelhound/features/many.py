@@ -8,16 +8,16 @@ over several ranges of items, which is what a race does. What an earlier session
 
 import dataclasses
 import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 import torch
 
+from modelhound.compat import give_back_freed_memory
 from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.data.tokens import tokenise_once
-from modelhound.errors import RequestError
+from modelhound.features.allowance import beside_bytes, building_bytes, plan_bytes, too_little_memory
 from modelhound.features.calibrating import Rates, time_decoding, time_parts
 from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_plan
 from modelhound.features.plain import suitable_batch
@@ -29,9 +29,8 @@ from modelhound.meter import Lanes, Meter, available_memory, count_cores
 from modelhound.models import ModelRef, Weights, source_of
 from modelhound.models.parts import PROBE_TOKENS
 from modelhound.models.tensor_hashes import hash_files, hash_tensor
-from modelhound.plan import Costs, Plan, least_bytes, make_plan
+from modelhound.plan import Chain, Costs, Plan, least_bytes, make_plan
 from modelhound.records import Progress, Watch, silent
-from modelhound.scores import scoring_bytes
 from modelhound.settings import ModelSettings
 
 __all__ = ["Failed", "Session", "usable_memory"]
@@ -48,9 +47,8 @@ _SPILL_BYTES_PER_SECOND = 5e8
 _DECODE_SECONDS = 1e-2
 _SCORE_SECONDS = {"cpu": 0.2, "cuda": 0.1}
 _LAUNCH_SECONDS = 1e-3
-_MOST_READERS = 4
-_SHARE_OF_ASKED = 0.85
-_EVERYDAY_BYTES = 96 << 20  # modules that are loaded on the way, building networks, threads: measured
+_MOST_READERS, _MOST_HASHERS = 4, 6
+_KINDS_AT_ONCE = {"cpu": 1, "cuda": 3}  # on a device their first passes mostly wait for kernels to be loaded
 _SAMPLED_TEXTS = 200
 _PADDING = 1.25  # of batches of texts of similar length, with some to spare
 
@@ -80,7 +78,7 @@ class Session:
         self._workshop = Workshop(
             settings, seed=seed, device=device, dtype=dtype, num_items=len(dataset), lean=self._lean
         )
-        self._stretches: dict[str, float] = {}
+        self._stretches: dict[str, tuple[float, float]] = {}
         self._supply = Supply(dataset, device=device, dtype=dtype, threads=threads, lanes=self.lanes, watch=watch)
         self._shelf = Shelf(device)
         self._remembered = Remembered(dataset, settings, seed=seed, device=device, dtype=dtype) if remember else None
@@ -128,24 +126,20 @@ class Session:
         unknown = [model for model in models if str(model) not in self.known]
         firsts, others = self._split_by_mould(unknown)
         with _Reading(self._settings, self.lanes) as reading:
-            reading.begin(firsts)
+            reading.begin((*firsts, *others))
+            taken = self._take_all_apart(firsts, others, reading)
             for done, model in enumerate((*firsts, *others)):
                 self._watch(Progress(task="reading models", done=done, total=len(unknown), detail=str(model)))
-                meter = Meter(self._device, keep_peak=True)
-                try:
-                    with meter.phase("read weights", on_host=True), self.lanes.span("models", "wait for weights"):
-                        weights = reading.weights(model)
-                    with meter.phase("build model", on_host=True), self.lanes.span("models", "build", str(model)):
-                        hashed = functools.partial(reading.digests, model)
-                        self.specimens[str(model)] = self._workshop.take_apart(model, weights, hashed)
-                except Exception as error:  # whatever a stranger's model raises, the others go on
-                    failed(str(model), meter.current_phase, error)
-                reading.end(model)
-                self.seconds[str(model)] = {each.phase: each.total for each in meter.samples}
+                found = next(taken)
+                if found.specimen is not None:
+                    self.specimens[str(model)] = found.specimen
+                if found.error is not None:
+                    failed(str(model), found.phase, found.error)
+                if self._lean:
+                    give_back_freed_memory()
+                self.seconds[str(model)] = found.seconds
                 if done == len(firsts) - 1:
                     forms_known()
-                    # not before: building is Python's work, and threads that open and hash files get in its way
-                    reading.begin(others)
         self._watch(Progress(task="reading models", done=len(unknown), total=len(unknown)))
 
     def expect_all(self, order: Sequence[int]) -> None:
@@ -163,7 +157,14 @@ class Session:
         measured = {}
         for done, (key, blueprint) in enumerate(blueprints.items()):
             self._watch(Progress(task="measuring speed", done=done, total=len(blueprints) + 1))
-            measured[key] = time_parts(blueprint, device=self._device, dtype=self._dtype, batch=self._batch)
+            measured[key] = time_parts(
+                blueprint,
+                self._dataset,
+                supply=self._supply,
+                device=self._device,
+                dtype=self._dtype,
+                batch=self._batch,
+            )
         self._rates = Rates(
             part_seconds={
                 fingerprint: seconds
@@ -183,24 +184,27 @@ class Session:
                 self.specimens[model],
                 num_bytes_per_value=self._dtype.itemsize,
                 seconds=seconds,
-                stretch=self._stretch(self.specimens[model].form),
+                stretch=self._stretch(self.specimens[model].form)[0],
+                longest=self._stretch(self.specimens[model].form)[1],
+                lean=self._lean,
             )
             for model in models
         ]
         costs = self.costs(models)
         if score_seconds is not None:
             costs = dataclasses.replace(costs, score_seconds=score_seconds)
-        try:
-            return make_plan(chains, num_items=len(items), costs=costs, first_item=items.start)
-        except RequestError:
-            least = least_bytes(chains, num_items=len(items), costs=costs)
-            if not self._lean or least <= costs.memory_bytes:
-                raise
-            needed = math.ceil((least + self.beside_bytes(models)) / _SHARE_OF_ASKED)
-            raise RequestError(
-                f"cannot search {len(chains)} models within {self._memory_bytes:,} bytes of memory: expected at least "
-                f"{needed:,} bytes, with which items run one at a time; allow that much or take fewer items"
-            ) from None
+        if self._lean:
+            self._check_memory(models, chains, len(items), costs)
+        return make_plan(chains, num_items=len(items), costs=costs, first_item=items.start)
+
+    def _check_memory(self, models: Sequence[str], chains: Sequence[Chain], num_items: int, costs: Costs) -> None:
+        """Raise a RequestError that says what is in the way, where memory does not suffice for any plan."""
+        specimens = [self.specimens[model] for model in models]
+        least = least_bytes(chains, num_items=num_items, costs=costs)
+        if max(least, building_bytes(specimens)) > costs.memory_bytes:
+            raise too_little_memory(
+                specimens, memory_bytes=self._memory_bytes, least=least, beside=self.beside_bytes(models)
+            )
 
     def run(
         self,
@@ -250,6 +254,30 @@ class Session:
         known = self.known.get(model)
         return known.kept_as if known else self._remembered.name(self.specimens[model])
 
+    def _take_all_apart(
+        self, firsts: Sequence[ModelRef], others: Sequence[ModelRef], reading: "_Reading"
+    ) -> "Iterator[_Taken]":
+        """In order; where a device does the work, the first of each kind several at a time."""
+        at_once = min(len(firsts), _KINDS_AT_ONCE[self._device.partition(":")[0]])
+        if at_once > 1:
+            with ThreadPoolExecutor(at_once, thread_name_prefix="take apart") as hands:
+                yield from hands.map(lambda model: self._take_apart(model, reading), firsts)
+        for model in others if at_once > 1 else (*firsts, *others):
+            yield self._take_apart(model, reading)
+
+    def _take_apart(self, model: ModelRef, reading: "_Reading") -> "_Taken":
+        meter = Meter(self._device, keep_peak=True)
+        specimen, failure = None, None
+        try:
+            with meter.phase("read weights", on_host=True), self.lanes.span("models", "wait for weights"):
+                weights = reading.weights(model)
+            with meter.phase("build model", on_host=True), self.lanes.span("models", "build", str(model)):
+                specimen = self._workshop.take_apart(model, weights, functools.partial(reading.digests, model))
+        except Exception as error:  # whatever a stranger's model raises, the others go on
+            failure = error
+        reading.end(model)
+        return _Taken(specimen, failure, meter.current_phase, {each.phase: each.total for each in meter.samples})
+
     def _take_apart_after_all(self, model: str, failed: Failed) -> bool:
         """For a model that was left whole, because all of its rows were there, and now some turn out to be damaged."""
         ref = self._refs[model]
@@ -277,25 +305,26 @@ class Session:
 
     def beside_bytes(self, models: Sequence[str]) -> int:
         """What a search takes beside what its plan counts: scoring, and what every process takes that works."""
-        widths = [self.specimens[model].blueprint.anatomy.parts[-1].output_bytes_per_item // 4 for model in models]
-        num_classes = len(self._dataset.class_names)
-        return _EVERYDAY_BYTES + scoring_bytes(len(self._dataset), max(widths, default=0), num_classes)
+        specimens = [self.specimens[model] for model in models]
+        return beside_bytes(specimens, num_items=len(self._dataset), num_classes=len(self._dataset.class_names))
 
     def _plan_bytes(self, models: Sequence[str]) -> int:
-        """What is left for a plan; some is left over, since what a plan counts is an estimate."""
-        if not self._lean:
-            return self._memory_bytes
-        return max(1, int(_SHARE_OF_ASKED * self._memory_bytes) - self.beside_bytes(models))
+        return plan_bytes(self._memory_bytes, self.beside_bytes(models)) if self._lean else self._memory_bytes
 
-    def _stretch(self, form: InputForm) -> float:
-        """How many times longer than the texts that networks were probed with those of the data set are, padding included."""
+    def _stretch(self, form: InputForm) -> tuple[float, float]:
+        """How many times longer than the texts that networks were probed with those of the data set are, padding included.
+
+        On average, and at most as far as it matters: where memory is limited, batches of the longest must fit as well.
+        """
         if not isinstance(form, Tokenising):
-            return 1.0
+            return 1.0, 1.0
         key = input_key(form)
         if key not in self._stretches:
             step = max(1, len(self._dataset) // _SAMPLED_TEXTS)
             texts = tokenise_once(self._dataset.select(range(0, len(self._dataset), step)), [form])[form]
-            self._stretches[key] = max(1.0, _PADDING * texts.num_tokens / len(texts) / PROBE_TOKENS)
+            usual = max(1.0, _PADDING * texts.num_tokens / len(texts) / PROBE_TOKENS)
+            longest = min(form.max_tokens, _PADDING * int(texts.lengths.max())) / PROBE_TOKENS
+            self._stretches[key] = usual, max(usual, longest) if self._lean else usual
         return self._stretches[key]
 
     def _recognise(self, models: Mapping[ModelRef, str]) -> None:
@@ -314,7 +343,7 @@ class Session:
         others = []
         for model in models:
             try:
-                mould = source_of(model).mould(model.name, self._settings) or str(model)
+                mould = self._workshop.mould(model) or str(model)
             except Exception:  # it will fail again when its turn comes
                 mould = str(model)
             if mould in firsts:
@@ -383,16 +412,27 @@ class Session:
         )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Taken:
+    """What came of one model: a Specimen, or what went wrong in which phase."""
+
+    specimen: Specimen | None
+    error: Exception | None
+    phase: str
+    seconds: dict[str, float]
+
+
 class _Reading:
     """Reads and hashes the weights of several models at a time.
 
-    Few threads read, since opening a file of many tensors is mostly Python's work; many hash, which is not.
+    Few threads do, since opening a file of many tensors is mostly Python's work, as is building networks meanwhile; more hash,
+    but not as many as there may be cores, since each of a file's tensors is another turn at Python's lock.
     """
 
     def __init__(self, settings: ModelSettings, lanes: Lanes) -> None:
         self._settings, self._lanes = settings, lanes
         self._readers = ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="read weights")
-        self._hashers = ThreadPoolExecutor(count_cores(), thread_name_prefix="hash weights")
+        self._hashers = ThreadPoolExecutor(min(_MOST_HASHERS, count_cores()), thread_name_prefix="hash weights")
         self._reading: dict[ModelRef, Future[Weights | None]] = {}
         self._hashing: dict[ModelRef, Future[Mapping[str, str]]] = {}
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from modelhound.features.workshop import Specimen
 
-__all__ = ["Shelf", "install", "remove"]
+__all__ = ["Shelf", "copied_bytes", "install", "remove"]
 
 _Key = tuple[str, str, str]
 
@@ -45,9 +45,10 @@ class Shelf:
                 key = (specimen.blueprint.anatomy.architecture, name, specimen.digests[name])
                 tensor = self._find(key)
                 if tensor is None:
-                    blueprint = specimen.blueprint
-                    tensor = _as_wanted(specimen.tensors[name], blueprint.templates[name], blueprint.slots[name].device)
-                    self._put(key, tensor)
+                    blueprint, own = specimen.blueprint, specimen.tensors[name]
+                    tensor = _as_wanted(own, blueprint.templates[name], blueprint.slots[name].device)
+                    if tensor.data_ptr() != own.data_ptr():  # one that is used where it lies takes no room here
+                        self._put(key, tensor)
                 fetched[name] = tensor
         return fetched
 
@@ -79,6 +80,16 @@ class Shelf:
             self._held_bytes -= dropped.nbytes
 
 
+def copied_bytes(specimen: Specimen, names: Sequence[str]) -> int:
+    """What fetching these takes on the host; those that can be used where they lie, such as in a mapped file, take nothing."""
+    blueprint = specimen.blueprint
+    return sum(
+        blueprint.templates[name].nbytes
+        for name in names
+        if not _is_ready(specimen.tensors[name], blueprint.templates[name], torch.device("cpu"))
+    )
+
+
 def install(specimen: Specimen, tensors: Mapping[str, Tensor]) -> None:
     """Put tensors from the shelf into the module of the model's architecture."""
     slots = specimen.blueprint.slots
@@ -97,5 +108,14 @@ def remove(specimen: Specimen, tensors: Mapping[str, Tensor]) -> None:
 
 def _as_wanted(tensor: Tensor, template: Tensor, device: torch.device) -> Tensor:
     """The tensor on the device, of the slot's type, in its order in memory: other orders would call other kernels."""
-    is_ready = (tensor.device, tensor.dtype, tensor.stride()) == (device, template.dtype, template.stride())
-    return tensor.detach() if is_ready else torch.empty_like(template, device=device).copy_(tensor)
+    if _is_ready(tensor, template, device):
+        return tensor.detach().as_strided(template.shape, template.stride())
+    return torch.empty_like(template, device=device).copy_(tensor)
+
+
+def _is_ready(tensor: Tensor, template: Tensor, device: torch.device) -> bool:
+    """Whether the numbers lie as they are wanted; how far apart those of a side of one are does not matter (1 x 1 kernels)."""
+    if (tensor.device, tensor.dtype, tensor.shape) != (device, template.dtype, template.shape):
+        return False
+    sides = zip(tensor.shape, tensor.stride(), template.stride(), strict=True)
+    return all(length == 1 or own == wanted for length, own, wanted in sides)

@@ -12,6 +12,7 @@ once. A module is built for the first model of an architecture; for the others o
 
 import hashlib
 import math
+import threading
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ class Specimen:
 
 
 class Workshop:
-    """Takes models apart for one device and precision."""
+    """Takes models apart for one device and precision; several threads may ask at once."""
 
     def __init__(
         self,
@@ -98,15 +99,23 @@ class Workshop:
         """`num_items` is about how many items each architecture will be run on; `lean` leaves modules without tensors."""
         self._settings, self._seed, self.device, self.dtype = settings, seed, device, dtype
         self._num_items, self._lean = num_items, lean
+        self._moulds: dict[ModelRef, str | None] = {}
+        self._building = threading.Lock()  # libraries change torch's own functions while they build
         self._by_mould: dict[str, Blueprint] = {}
         self._by_architecture: dict[str, Blueprint] = {}
+
+    def mould(self, model: ModelRef) -> str | None:
+        """Names what models have in common that fit into one module; None where nobody knows."""
+        if model not in self._moulds:
+            self._moulds[model] = source_of(model).mould(model.name, self._settings)
+        return self._moulds[model]
 
     def take_apart(self, model: ModelRef, weights: Weights | None, hashed: Callable[[], Mapping[str, str]]) -> Specimen:
         """The parts of one model; `weights` as its source reads them, or None for random ones.
 
         `hashed` gives the digest of each; it is asked last, since it may have to wait.
         """
-        mould = source_of(model).mould(model.name, self._settings)
+        mould = self.mould(model)
         blueprint = self._by_mould.get(mould) if mould else None
         tensors: Mapping[str, Tensor]
         if blueprint is not None and weights is not None and _fits(blueprint, weights):
@@ -132,7 +141,8 @@ class Workshop:
         self, model: ModelRef, mould: str | None, weights: Weights | None
     ) -> tuple[Blueprint, Mapping[str, Tensor]]:
         """Build the network; it becomes the blueprint of its architecture unless there is one."""
-        network = build_network(model, weights, self._settings, seed=self._seed)
+        with self._building:
+            network = build_network(model, weights, self._settings, seed=self._seed)
         # as they came, on the host: what rounding makes of them depends on the device
         tensors = {name: tensor.detach() for name, tensor in all_tensors(network.module)}
         saved = network.module.state_dict(keep_vars=True)

@@ -8,6 +8,7 @@ are loaded, copied and computed as in the plain path of a search, one after the 
 
 import contextlib
 import traceback
+import weakref
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,9 @@ _COLD_BYTES_PER_ITEM = 1000  # anything smaller is a library that was read, not 
 _NUM_EXAMPLES = 8
 _LEAST_STEPS, _MOST_STEPS, _STEP_SECONDS = 1, 4, 0.06
 _MEMORY_SHARE = 0.8
+
+_warmed: "weakref.WeakKeyDictionary[torch.nn.Module, set[tuple[int, str, str]]]" = weakref.WeakKeyDictionary()
+"""Batch sizes, devices and precisions that a network has seen: kernels are chosen once per process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,7 @@ def measure_run(
     passes = -(-num_items // len(data))
     give_back_freed_memory()  # or the longer this process lives, the more it costs to fork workers from it
     read_before = disk_bytes_read()
+    at_seconds = seconds_now()
     meter = Meter(feed.device)
     layout = suitable_layout(network, feed.device)
     num_done = 0
@@ -111,6 +116,7 @@ def measure_run(
         wall_seconds=wall_seconds,
         page_cache=_page_cache(read, num_done),
         disk_bytes=read,
+        at_seconds=at_seconds,
     )
 
 
@@ -152,11 +158,8 @@ def measure_load(
     )
 
 
-def measure_steps(network: Network, dataset: Dataset, feed: Feed, *, model: str, batch: int) -> StepMeasured:
+def measure_steps(network: Network, ready: Batch, feed: Feed, *, model: str) -> StepMeasured:
     """Data to device and forward of a batch that lies ready, once to warm up and then some times."""
-    ready = make_batch(dataset, network.preprocessing, batch)
-    if feed.pin:
-        ready = ready.pin_memory()
     layout = suitable_layout(network, feed.device)
     with _computing(feed):
         network.extract(_move(ready, feed.device, layout))
@@ -171,18 +174,23 @@ def measure_steps(network: Network, dataset: Dataset, feed: Feed, *, model: str,
                 network.extract(inputs)
         elapsed = seconds_now() - start
         busy = cpu_seconds_now() - busy
+    _warmed.setdefault(network.module, set()).add((len(ready), feed.device, feed.precision))
     copies, forwards = meter.samples
     return StepMeasured(
         model=model,
-        batch=batch,
+        batch=len(ready),
         copy_seconds=copies.seconds,
         forward_seconds=forwards.seconds,
         num_busy_cores=max(0.1, busy / elapsed),
     )
 
 
-def warm_up(network: Network, dataset: Dataset, feed: Feed, *, batch: int) -> None:
-    """One forward of so many items, made of a few on the device itself: kernels for a new shape are chosen now."""
+def warm_up(network: Network, dataset: Dataset, feed: Feed, *, batch: int, num_waiting: int = 1) -> None:
+    """What a process pays once for batches of a new size, which is not what a pair costs: the choice of kernels, and pinned
+    memory for so many waiting batches, which torch keeps."""
+    shape = (batch, feed.device, feed.precision)
+    if shape in _warmed.get(network.module, ()):
+        return
     few = make_batch(dataset, network.preprocessing, min(batch, _NUM_EXAMPLES))
     layout = suitable_layout(network, feed.device)
     with _computing(feed):
@@ -194,6 +202,11 @@ def warm_up(network: Network, dataset: Dataset, feed: Feed, *, batch: int) -> No
             if is_text
             else inputs[again].contiguous(memory_format=layout)
         )
+    if feed.pin and isinstance(few.inputs, torch.Tensor):
+        each = few.inputs
+        room = [torch.empty((batch, *each.shape[1:]), dtype=each.dtype, pin_memory=True) for _ in range(num_waiting)]
+        del room  # back to torch's pool
+    _warmed.setdefault(network.module, set()).add(shape)
 
 
 def suitable_layout(network: Network, device: str) -> torch.memory_format:
@@ -205,17 +218,18 @@ def suitable_layout(network: Network, device: str) -> torch.memory_format:
     return torch.contiguous_format if is_depthwise and device != "cpu" else torch.channels_last
 
 
-def make_batch(dataset: Dataset, form: InputForm, batch: int) -> Batch:
+def make_batch(dataset: Dataset, form: InputForm, batch: int, *, pin: bool = False) -> Batch:
     """A batch that lies ready: real texts, whose lengths matter; a few real images again and again."""
     wanted = batch if isinstance(form, Tokenising) else min(batch, _NUM_EXAMPLES)
     data = shorten(dataset, wanted)
     (some,) = load_batches(data, form, batch=len(data), workers=0)
     again = torch.arange(batch) % len(some)
     inputs = some.inputs
-    return Batch(
+    made = Batch(
         inputs={name: each[again] for name, each in inputs.items()} if isinstance(inputs, dict) else inputs[again],
         targets=some.targets[again],
     )
+    return made.pin_memory() if pin else made
 
 
 def shorten(dataset: Dataset, num_items: int) -> Dataset:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from modelhound.analysis.pairs import TOLERANCE, PairTimes, find_unrest, resample_times, scatter
-from modelhound.analysis.surface import believe, choose_next
+from modelhound.analysis.surface import Belief, believe, choose_next
 from modelhound.feeding.ledger import Ledger, Study
 from modelhound.feeding.runs import measure_run, warm_up
 from modelhound.feeding.sweeping import Laws, compose_run, expect_runs, find_laws
@@ -24,7 +24,7 @@ __all__ = ["Studied", "stretch", "study"]
 
 _SURE_ENOUGH = 0.99
 _LEAST_RUNS = 4
-_MARGIN = 0.93  # of the budget: what the whole grid takes is an estimate too
+_MARGIN = 0.88  # of the budget: what the whole grid takes is an estimate too
 _LEAST_SECONDS = 3.0  # of measuring: where a grid takes seconds, a share of it would be nothing
 _MOST_REPRESENTATIVES = 12  # models that take part in a race; more are followed by the laws
 
@@ -105,20 +105,13 @@ def _run_grid(asked: Study, ledger: Ledger, expected: Floats) -> None:
 def _run_race(asked: Study, ledger: Ledger, laws: Laws, working: Sequence[int]) -> None:
     rows = _representatives(asked, laws, working)
     num_runs = sum(len(runs) for runs in ledger.runs.values())
-    names = tuple(asked.models[row] for row in rows)
     table, num_failures = expect_runs(asked, ledger, laws)[list(rows)], len(ledger.failures)
-    unrest = ledger.unrest()
     while True:
         if len(ledger.failures) > num_failures:
             table, num_failures = expect_runs(asked, ledger, laws)[list(rows)], len(ledger.failures)
         if np.isnan(table).any(axis=0).all():
             return  # no pair is left that works with all
-        seconds = {
-            (rows.index(row), column): [run.wall_seconds for run in runs]
-            for (row, column), runs in ledger.runs.items()
-            if row in rows
-        }
-        belief = believe(names, asked.pairs, table, seconds, unrest=unrest)
+        belief = _believe(asked, ledger, laws, table, rows)
         chance = _chance_of_best(belief.times(seed=asked.seed))
         in_all = float(np.nansum(np.exp(belief.mean))) * len(working) / len(rows)
         allowed = max(_LEAST_SECONDS, _MARGIN * asked.budget * in_all)
@@ -138,6 +131,21 @@ def _run_race(asked: Study, ledger: Ledger, laws: Laws, working: Sequence[int]) 
         num_runs += 1
 
 
+def _believe(asked: Study, ledger: Ledger, laws: Laws, table: Floats, rows: Sequence[int]) -> Belief:
+    """Of these models; `table` has a row for each."""
+    largest = [laws.steps[asked.models[row]].batches[-1] for row in rows]
+    runs = {(rows.index(row), column): runs for (row, column), runs in ledger.runs.items() if row in rows}
+    return believe(
+        tuple(asked.models[row] for row in rows),
+        asked.pairs,
+        table,
+        {cell: [run.wall_seconds for run in each] for cell, each in runs.items()},
+        when={cell: [run.at_seconds for run in each] for cell, each in runs.items()},
+        guessed=np.array([[batch > measured for batch, _ in asked.pairs] for measured in largest]),
+        unrest=ledger.unrest(),
+    )
+
+
 def _chance_of_best(times: PairTimes) -> float:
     """That the pair that looks best is within the tolerance of the best."""
     versions = times.mean_regret_versions()
@@ -150,9 +158,10 @@ def _run_cell(asked: Study, ledger: Ledger, cell: tuple[int, int]) -> None:
     network = asked.networks[model]
 
     def run() -> FeedMeasured:
-        if asked.feed.device != "cpu" and batch not in _known_batches(ledger, model):
-            # kernels for a new shape are chosen once per process, which is not what a pair costs
-            warm_up(network, asked.dataset, asked.feed, batch=min(batch, asked.num_items))
+        if asked.feed.device != "cpu":
+            length = min(asked.num_items, len(asked.dataset))
+            num_waiting = min(workers * asked.feed.prefetch + 1, -(-length // batch))
+            warm_up(network, asked.dataset, asked.feed, batch=min(batch, length), num_waiting=num_waiting)
         return measure_run(
             network,
             asked.dataset,
@@ -165,12 +174,6 @@ def _run_cell(asked: Study, ledger: Ledger, cell: tuple[int, int]) -> None:
         )
 
     ledger.measure(run, model=model, pair=(batch, workers), phase="run")
-
-
-def _known_batches(ledger: Ledger, model: str) -> set[int]:
-    """Batch sizes that the model has seen."""
-    ran = {run.batch for runs in ledger.runs.values() for run in runs if run.model == model}
-    return ran | {step.batch for step in ledger.steps if step.model == model}
 
 
 def _representatives(asked: Study, laws: Laws, working: Sequence[int]) -> list[int]:
@@ -197,19 +200,18 @@ def _typical_noise(ledger: Ledger) -> float:
 def _table(asked: Study, ledger: Ledger, laws: Laws, expected: Floats, working: Sequence[int]) -> PairTimes:
     """Of all working models: measured where all was measured, else believed."""
     names = tuple(asked.models[row] for row in working)
-    runs = {
-        (working.index(row), column): seconds for (row, column), seconds in _seconds(ledger).items() if row in working
-    }
     if asked.grid:
+        runs = {
+            (working.index(row), column): seconds
+            for (row, column), seconds in _seconds(ledger).items()
+            if row in working
+        }
         return resample_times(names, asked.pairs, runs, seed=asked.seed, usual=ledger.unrest())
-    rows = [working.index(row) for row in _representatives(asked, laws, working)]
-    seen = {(rows.index(row), column): seconds for (row, column), seconds in runs.items() if row in rows}
-    table = expected[list(working)]
-    belief = believe(tuple(names[row] for row in rows), asked.pairs, table[rows], seen, unrest=ledger.unrest())
-    times = belief.times(seed=asked.seed)
-    if len(rows) == len(working):
+    raced = _representatives(asked, laws, working)
+    times = _believe(asked, ledger, laws, expected[raced], raced).times(seed=asked.seed)
+    if len(raced) == len(working):
         return times
-    return _extend(times, names, rows, table)
+    return _extend(times, names, [working.index(row) for row in raced], expected[list(working)])
 
 
 def _extend(times: PairTimes, names: tuple[str, ...], rows: Sequence[int], table: Floats) -> PairTimes:

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from modelhound.analysis.loader_model import Composed, LoadLaw, StepLaw, compose, fit_load, fit_steps
 from modelhound.analysis.pairs import Pair
-from modelhound.data import InputForm, OwnTransform, Preprocessing, Tokenising
+from modelhound.data import Batch, InputForm, OwnTransform, Preprocessing, Tokenising
 from modelhound.data.preprocessing import Variant
 from modelhound.feeding.ledger import Ledger, Study
 from modelhound.feeding.pages import count_bytes, files_of, forget_pages, touch_pages
-from modelhound.feeding.runs import measure_load, measure_steps, shorten, why_not
+from modelhound.feeding.runs import make_batch, measure_load, measure_steps, shorten, why_not
 from modelhound.records import LoadMeasured, PairFailed, Progress
 
 __all__ = ["COMPUTE_ALONE", "LOAD_ALONE", "Laws", "compose_run", "expect_runs", "find_laws"]
@@ -119,26 +119,46 @@ def compose_run(study: Study, laws: Laws, model: str, pair: Pair, num_items: int
 
 
 def _measure_steps(study: Study, ledger: Ledger) -> None:
-    """Every model with some batch sizes, twice with the others in between: what disturbs one visit is gone at the next."""
+    """Every model with some batch sizes, on a CPU twice with all others in between: what disturbs one visit is gone at the
+    next. A GPU repeats itself to a percent."""
     batches = _step_batches(sorted({batch for batch, _ in study.pairs}), study.num_items)
-    visits = list(itertools.product(range(_NUM_VISITS), study.networks.items()))
-    for done, (visit, (model, network)) in enumerate(visits):
-        study.watch(Progress(task="computing alone", done=done, total=len(visits), detail=model))
-        for batch in batches:
-            num_known = sum((each.model, each.batch) == (model, batch) for each in ledger.steps)
-            if num_known > visit:
-                continue
-            worked = not ledger.has_failed(model, (batch, 0), COMPUTE_ALONE) and ledger.measure(
-                lambda network=network, model=model, batch=batch: measure_steps(  # type: ignore[misc]
-                    network, study.dataset, study.feed, model=model, batch=batch
-                ),
-                model=model,
-                pair=(batch, 0),
-                phase=COMPUTE_ALONE,
-            )
-            if not worked:
-                break  # a larger batch needs more of whatever was missing
-    study.watch(Progress(task="computing alone", done=len(visits), total=len(visits)))
+    num_visits = _NUM_VISITS if study.feed.device == "cpu" else 1
+    plan = list(itertools.product(range(num_visits), batches, study.networks.items()))
+    bench = _Workbench(study)
+    for done, (visit, batch, (model, network)) in enumerate(plan):
+        study.watch(Progress(task="computing alone", done=done, total=len(plan), detail=model))
+        num_known = sum((each.model, each.batch) == (model, batch) for each in ledger.steps)
+        # a larger batch needs more of whatever was missing for a smaller one
+        smaller = [each for each in batches if each <= batch]
+        if num_known > visit or any(ledger.has_failed(model, (each, 0), COMPUTE_ALONE) for each in smaller):
+            continue
+        ledger.measure(
+            lambda network=network, model=model, batch=batch: measure_steps(  # type: ignore[misc]
+                network, bench.lay_out(network.preprocessing, batch), study.feed, model=model
+            ),
+            model=model,
+            pair=(batch, 0),
+            phase=COMPUTE_ALONE,
+        )
+    study.watch(Progress(task="computing alone", done=len(plan), total=len(plan)))
+
+
+@dataclasses.dataclass(slots=True)
+class _Workbench:
+    """Batches of one size that lie ready, one for each shape of input: to make them takes longer than a step."""
+
+    study: Study
+    batch: int = 0
+    ready: dict[tuple[int, int] | int, Batch] = dataclasses.field(default_factory=dict)
+
+    def lay_out(self, form: InputForm, batch: int) -> Batch:
+        if batch != self.batch:
+            self.batch, self.ready = batch, {}
+        # what pixels show makes no difference; what a tokenizer or a transform of one's own makes may
+        shape = form.input_size if isinstance(form, Preprocessing) else id(form)
+        if shape not in self.ready:
+            self.ready[shape] = make_batch(self.study.dataset, form, batch, pin=self.study.feed.pin)
+        return self.ready[shape]
 
 
 def _step_batches(batches: Sequence[int], num_items: int) -> list[int]:
@@ -153,9 +173,10 @@ def _step_batches(batches: Sequence[int], num_items: int) -> list[int]:
 def _measure_loads(
     study: Study, ledger: Ledger, forms: Sequence[str], examples: Mapping[str, str]
 ) -> LoadMeasured | None:
-    """Both lines for the form that most models share, the crossing alone for the others; the cold run, if one was made."""
+    """Both lines for the form that most models share, their cheapest point for the others; the cold run, if one was made."""
     base, crossing = _load_pairs(study)
-    plan = [(forms[0], pair) for pair in base] + [(form, crossing) for form in forms[1:]]
+    cheapest = min((pair for pair in base if pair[0] == crossing[0]), key=lambda pair: (pair[1] == 0, pair[1]))
+    plan = [(forms[0], pair) for pair in base] + [(form, cheapest) for form in forms[1:]]
     form = study.networks[examples[forms[0]]].preprocessing
     cold = next((each for each in ledger.loads if each.page_cache == "cold"), None)
     if cold is None and not ledger.loads:
@@ -237,6 +258,11 @@ def _load_pairs(study: Study) -> tuple[list[Pair], Pair]:
     large = [each for each in batches if each * max(1, crossing[1]) <= study.num_items]
     others = {batches[0], *large[-1:]} - {batch}
     line = [(batch, each) for each in workers] + [(each, crossing[1]) for each in sorted(others)]
+    larger = [
+        (each, most) for each in batches for most in workers if each > batch and 0 < 2 * most * each <= study.num_items
+    ]
+    if not others and larger:  # too few items for large batches by all workers: by as many as make two each
+        line.append(max(larger))
     if 0 in workers and large:
         line += [(each, 0) for each in sorted(others) if (each, 0) not in line][:1]
     return [crossing, *(pair for pair in line if pair != crossing)], crossing
@@ -271,7 +297,7 @@ def _failed_cells(study: Study, ledger: Ledger) -> set[tuple[int, int]]:
 
 
 def _follow(base: LoadLaw, runs: Sequence[LoadMeasured]) -> LoadLaw:
-    """The law of another form of input: the same, faster or slower by what was seen at the crossing."""
+    """The law of another form of input: the same, faster or slower by what was seen at one point."""
     alone = fit_load(runs)
     run = min(runs, key=lambda each: each.arrivals[-1])
     shift = math.log(alone.item_seconds(run.batch, run.workers) / base.item_seconds(run.batch, run.workers))

@@ -26,8 +26,11 @@ _DECODED_AT_ONCE = 256
 class HeldItems:
     """Holds the items in the forms asked for last, as many as there is room for."""
 
-    def __init__(self, dataset: Dataset, device: str, *, most_bytes: int | None = None) -> None:
-        self._dataset, self._device = dataset, device
+    def __init__(
+        self, dataset: Dataset, device: str, *, most_bytes: int | None = None, workers: int | None = None
+    ) -> None:
+        """`workers` processes decode; None chooses."""
+        self._dataset, self._device, self._workers = dataset, device, workers
         self._most_bytes = _free_bytes(device) if most_bytes is None else most_bytes
         self._held: dict[Any, Any] = {}
 
@@ -60,7 +63,7 @@ class HeldItems:
         if isinstance(form, Tokenising):
             # one batch, so that all texts are filled up to the same length
             return next(load_batches(self._dataset, form, batch=len(self._dataset), workers=0)).inputs
-        batches = load_batches(self._dataset, form, batch=_DECODED_AT_ONCE)
+        batches = load_batches(self._dataset, form, batch=_DECODED_AT_ONCE, workers=self._workers)
         return torch.cat([torch.as_tensor(each.inputs_on(self._device)) for each in batches])
 
     def _bytes_of(self, form: InputForm) -> int:

@@ -15,7 +15,9 @@ import numpy as np
 from modelhound.analysis.finals import (
     CYCLES,
     FULL_EPOCHS,
+    HIGH_NOTCHES,
     RATE_FACTOR,
+    USUAL_NOTCHES,
     FinalsRace,
     Outcome,
     Standing,
@@ -51,6 +53,9 @@ _MOST_PROCESSES = 4
 _WORTH_PROCESSES_SECONDS = 30.0  # of a rung: starting a process on a GPU takes some ten
 _CERTAINTY = 0.95
 _TIED = 0.05
+_FEW_ITEMS = (
+    1000  # of 150 to 500, higher rates than the usual were best for every network (benchmarks/results/quality*)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,9 +191,14 @@ class _Finals:
             folds=self._folds,
             guess=guess,
             features_tell=tells,
+            first_notches=HIGH_NOTCHES if self._are_few_images() else USUAL_NOTCHES,
             certainty=_CERTAINTY,
             seed=self._job.settings.seed,
         )
+
+    def _are_few_images(self) -> bool:
+        dataset = self._job.dataset
+        return dataset.modality == "image" and len(dataset) <= _FEW_ITEMS
 
     def _choose_processes(self, race: FinalsRace) -> int:
         """Several at once where one network leaves most of a GPU idle and the work is worth starting processes for."""
@@ -320,6 +330,7 @@ class _Finals:
                 row.item_scores,
                 features[row.model],
                 before=row.before,
+                fall=row.fall,
                 stage=row.stage,
                 seed=self._job.settings.seed,
             )

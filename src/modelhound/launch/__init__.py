@@ -2,6 +2,7 @@
 
     crew       on workers of a Ray cluster that die, are replaced and overtaken
     fresh      in a new interpreter, once
+    hosts      on every machine of a Ray cluster, each for itself
     ranks      on N ranks at once, under torchrun
     slurm      as a SLURM job, once on every node
     worker     one call after the other in a process that stays warm until a call fails

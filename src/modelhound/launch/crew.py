@@ -13,8 +13,10 @@ import contextlib
 import importlib
 import os
 import queue
+import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,13 +24,14 @@ from typing import Any, Protocol
 from modelhound.errors import CrewError, RequestError, first_line
 from modelhound.meter import seconds_now
 
-__all__ = ["Crew", "Dealer", "find_device", "join_crew"]
+__all__ = ["Crew", "Dealer", "Send", "find_device", "join_crew", "parse_address"]
 
 Send = Callable[[Any], None]
 
 _POLL_SECONDS = 0.5
 _LISTEN_SECONDS = 1.0  # a worker with nothing to tell answers after this
 _START_SECONDS = 120.0
+_KNOCK_SECONDS = 10.0
 _STARTS = 3
 _DEADLINE_SECONDS = 600.0
 _PASSED_ON = ("MODELHOUND_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")
@@ -60,16 +63,26 @@ class _Hand:
     """Somebody else has finished what it does. It gets nothing new until it is through, perhaps in a later run."""
 
 
+def parse_address(on: str) -> str | None:
+    """What --on names; None where it is plain `ray`: the cluster that this machine is part of, or this machine alone."""
+    return on.removeprefix("ray").removeprefix("://") or None
+
+
 def find_device(address: str | None) -> str:
     """cuda if the cluster has GPUs, else cpu. The connection stays, for a crew to be joined."""
     return "cuda" if _connect(address).cluster_resources().get("GPU", 0) >= 1 else "cpu"
 
 
 @contextlib.contextmanager
-def join_crew(address: str | None, *, device: str, deadline_seconds: float = _DEADLINE_SECONDS) -> "Iterator[Crew]":
-    """Workers on the cluster at `address`, or on one of this machine alone: one for every GPU, or for every machine."""
+def join_crew(
+    address: str | None, *, device: str, whole_machines: bool = False, deadline_seconds: float = _DEADLINE_SECONDS
+) -> "Iterator[Crew]":
+    """Workers on the cluster at `address`, or on one of this machine alone: one for every GPU, or for every machine.
+
+    With `whole_machines` there is one for every machine, which has all of its GPUs.
+    """
     ray = _connect(address)
-    crew = Crew(ray, device=device, deadline_seconds=deadline_seconds)
+    crew = Crew(ray, device=device, whole_machines=whole_machines, deadline_seconds=deadline_seconds)
     try:
         crew.start()
         yield crew
@@ -89,6 +102,7 @@ def _connect(address: str | None) -> Any:
     if ray.is_initialized():
         return ray
     try:
+        _knock(address)
         ray.init(
             address=address,
             log_to_driver=False,
@@ -104,11 +118,20 @@ def _connect(address: str | None) -> Any:
     return ray
 
 
+def _knock(address: str | None) -> None:
+    """Is there anybody? Ray itself would ask for minutes."""
+    if address is not None:
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
+
+
 class Crew:
     """Made by `join_crew`."""
 
-    def __init__(self, ray: Any, *, device: str, deadline_seconds: float) -> None:
+    def __init__(self, ray: Any, *, device: str, whole_machines: bool, deadline_seconds: float) -> None:
         self._ray, self._device, self._deadline_seconds = ray, device, deadline_seconds
+        self._whole_machines = whole_machines
+        self._names = _name_machines(ray.nodes())
         self._hands: dict[int, _Hand] = {}
         self._count = 0
         self.num_lost = 0
@@ -118,6 +141,10 @@ class Crew:
     def workers(self) -> tuple[int, ...]:
         """Numbers of those that are there; a number is never given twice."""
         return tuple(self._hands)
+
+    def host_of(self, worker: int) -> str:
+        """The name of the machine that it is on."""
+        return self._names[self._hands[worker].node]
 
     def start(self) -> None:
         """One worker for every GPU, or one for every machine; all start at once, and one that dies at it is tried again."""
@@ -266,12 +293,34 @@ class Crew:
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         maker = self._ray.remote(_Worker).options(
             num_cpus=1 if self._device == "cpu" else 0,
-            num_gpus=0 if self._device == "cpu" else 1,
+            num_gpus=self._gpus_of(node),
             max_concurrency=2,  # one call to begin, one to tell
             scheduling_strategy=strategy,
         )
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         return maker.remote(tuple(path for path in sys.path if path), environment)
+
+    def _gpus_of(self, node: str) -> int:
+        """What a worker there asks for: of a whole machine all, so that it sees them."""
+        if not self._whole_machines:
+            return 0 if self._device == "cpu" else 1
+        return next((int(each["Resources"].get("GPU", 0)) for each in self._ray.nodes() if each["NodeID"] == node), 0)
+
+
+def _name_machines(nodes: list[dict[str, Any]]) -> dict[str, str]:
+    """By node: what the machine calls itself, with a number where several call themselves the same."""
+    by_place = sorted(
+        nodes, key=lambda node: (node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeManagerPort"])
+    )
+    alive = [node for node in by_place if node["Alive"]]
+    same = Counter(node["NodeManagerHostname"] for node in alive)
+    count: Counter[str] = Counter()
+    names = {}
+    for node in alive:
+        name = node["NodeManagerHostname"]
+        count[name] += 1
+        names[node["NodeID"]] = name if same[name] == 1 else f"{name}-{count[name]}"
+    return names
 
 
 class _Worker:

@@ -32,10 +32,18 @@ class Job:
     num_nodes: int
     num_gpus: int
     """Per node; 0 asks for none."""
+    num_cores: int
+    """Per node: without a word SLURM gives each task a single one."""
 
     def parameters(self) -> dict[str, Any]:
         """As submitit's SlurmExecutor names them: one task per node, which starts the ranks there."""
-        asked = {"job_name": self.name, "time": self.minutes, "nodes": self.num_nodes, "ntasks_per_node": 1}
+        asked = {
+            "job_name": self.name,
+            "time": self.minutes,
+            "nodes": self.num_nodes,
+            "ntasks_per_node": 1,
+            "cpus_per_task": self.num_cores,
+        }
         if self.partition is not None:
             asked["partition"] = self.partition
         if self.num_gpus:
@@ -78,7 +86,7 @@ def submit(job: Job, folder: Path, function: str, argument: Any) -> str:
     except Exception as error:  # whatever the cluster's commands say
         reason = first_line(error)
         raise RequestError(
-            f"cannot submit to SLURM: {reason}; check --partition, --minutes, --gpus and --nodes"
+            f"cannot submit to SLURM: {reason}; check --partition, --minutes, --gpus, --nodes and --workers"
         ) from error
 
 

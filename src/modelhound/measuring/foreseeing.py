@@ -3,7 +3,7 @@
 In:  a Job
 Out: a SearchForeseen; no model has run over the data set
 Nothing here is a guess where a moment of measuring helps: weights are read and taken apart as for a search, every part of every
-architecture is run on one batch, some items are decoded and some noise is scored.
+architecture is run on one batch or a few, some items are decoded and some made-up features are scored.
 """
 
 import msgspec
@@ -22,11 +22,14 @@ from modelhound.scores import FeatureSet, score
 
 __all__ = ["foresee"]
 
-_MOST_VALUES = 4_000_000  # of the noise that is scored: a moment's work
+_MOST_VALUES = 4_000_000  # of the features that are scored: a moment's work
+_NUM_DIRECTIONS = (
+    64  # in which they mostly vary: scorers that learn take longer on features like those of real networks
+)
 
 
-def foresee(job: Job) -> SearchForeseen:
-    """Prepare everything, run nothing."""
+def foresee(job: Job, *, open_seconds: float = 0.0) -> SearchForeseen:
+    """Prepare everything, run nothing; `open_seconds` is what opening the data set took."""
     failures: list[Failure] = []
 
     def lose(model: str, phase: str, error: Exception) -> None:
@@ -41,7 +44,7 @@ def foresee(job: Job) -> SearchForeseen:
         score_seconds = _time_scores(job, _width(session))
         known_seconds = len(session.known) * score_seconds
         if not session.specimens:
-            return _nothing_to_run(job, session, failures, known_seconds)
+            return _nothing_to_run(job, session, failures, open_seconds, known_seconds)
         session.calibrate()
         models = tuple(session.specimens)
         plan = session.plan(models, range(len(job.dataset)), score_seconds=score_seconds)
@@ -55,14 +58,15 @@ def foresee(job: Job) -> SearchForeseen:
             num_items=len(job.dataset),
             rungs=rungs,
             phases={
+                "open data": open_seconds,
                 "read weights and build": survey_seconds,
                 "wait for data": forecast.decode_seconds,
                 "forward": forecast.forward_seconds,
                 "score": forecast.score_seconds + known_seconds,
                 "spill": forecast.spill_seconds,
             },
-            seconds=survey_seconds + forecast.total_seconds + known_seconds,
-            least_seconds=survey_seconds + least + known_seconds,
+            seconds=open_seconds + survey_seconds + forecast.total_seconds + known_seconds,
+            least_seconds=open_seconds + survey_seconds + least + known_seconds,
             peak_bytes=forecast.peak_bytes + session.beside_bytes(models),
             flops=forecast.flops,
             flops_run=forecast.flops_run,
@@ -73,13 +77,16 @@ def foresee(job: Job) -> SearchForeseen:
         )
 
 
-def _nothing_to_run(job: Job, session: Session, failures: list[Failure], seconds: float) -> SearchForeseen:
+def _nothing_to_run(
+    job: Job, session: Session, failures: list[Failure], open_seconds: float, score_seconds: float
+) -> SearchForeseen:
+    seconds = open_seconds + score_seconds
     return SearchForeseen(
         num_models=0,
         num_remembered=len(session.known),
         num_items=len(job.dataset),
         rungs=(len(job.dataset),),
-        phases={"score": seconds},
+        phases={"open data": open_seconds, "score": score_seconds},
         seconds=seconds,
         least_seconds=seconds,
         peak_bytes=0,
@@ -99,14 +106,13 @@ def _width(session: Session) -> int:
 
 
 def _time_scores(job: Job, width: int) -> float:
-    """Seconds to score one model of this width, from noise and the real targets."""
+    """Seconds to score one model of this width, from made-up features and the real targets."""
     dataset = job.dataset
     num_items = max(min(len(dataset), _MOST_VALUES // width), min(len(dataset), 200))
     scorers = [name for name in job.scorers if name != "leep"]
     seconds = []
     for _ in range(2):  # what is done for the first time takes longer
-        noise = torch.randn(num_items, width, generator=torch.Generator().manual_seed(0)).to(job.device)
-        features = _feature_set(dataset, noise, num_items)
+        features = _feature_set(dataset, _make_up(num_items, width).to(job.device), num_items)
         meter = Meter(job.device, keep_peak=True)
         with meter.phase("score"):
             score(features, scorers, seed=job.settings.seed)
@@ -114,11 +120,19 @@ def _time_scores(job: Job, width: int) -> float:
     return seconds[-1] * len(dataset) / num_items
 
 
-def _feature_set(dataset: Dataset, noise: torch.Tensor, num_items: int) -> FeatureSet:
+def _make_up(num_items: int, width: int) -> torch.Tensor:
+    """Features that vary in some directions more than in others and are never negative, as a network's last ones do."""
+    generator = torch.Generator().manual_seed(0)
+    strengths = torch.arange(1, _NUM_DIRECTIONS + 1).rsqrt()
+    items = torch.randn(num_items, _NUM_DIRECTIONS, generator=generator) * strengths
+    return torch.relu(items @ torch.randn(_NUM_DIRECTIONS, width, generator=generator))
+
+
+def _feature_set(dataset: Dataset, features: torch.Tensor, num_items: int) -> FeatureSet:
     step = len(dataset) // num_items
-    targets = torch.from_numpy(dataset.targets[: num_items * step : step].copy()).to(noise.device)
+    targets = torch.from_numpy(dataset.targets[: num_items * step : step].copy()).to(features.device)
     return FeatureSet(
-        features=noise[: len(targets)], targets=targets, task=dataset.task, num_classes=len(dataset.class_names)
+        features=features[: len(targets)], targets=targets, task=dataset.task, num_classes=len(dataset.class_names)
     )
 
 

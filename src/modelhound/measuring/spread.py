@@ -20,7 +20,7 @@ from modelhound.data.shared_items import carry_files, share_items
 from modelhound.data.source import Reader
 from modelhound.data.sources.folder import FileReader
 from modelhound.features.supply import input_key
-from modelhound.launch.crew import Crew, find_device, join_crew
+from modelhound.launch.crew import Crew, find_device, join_crew, parse_address
 from modelhound.measuring.deciding import (
     choose_dtype,
     decide_rungs,
@@ -49,18 +49,13 @@ def choose_spread_device(settings: SearchSettings) -> str:
     """cuda where the cluster has GPUs, unless the settings say otherwise; what this machine has does not matter."""
     if settings.device != "auto":
         return settings.device.partition(":")[0]
-    return find_device(_address(settings.on))
-
-
-def _address(on: str) -> str | None:
-    """None where it is plain `ray`: the cluster that this machine is part of, or this machine alone."""
-    return on.removeprefix("ray").removeprefix("://") or None
+    return find_device(parse_address(settings.on))
 
 
 def measure_spread(job: Job) -> None:
     """Measure every model on the cluster that the settings name; those that fail or are dropped are told as such."""
     lanes = Lanes()
-    with join_crew(_address(job.settings.on), device=job.device.partition(":")[0]) as crew:
+    with join_crew(parse_address(job.settings.on), device=job.device.partition(":")[0]) as crew:
         race = _SpreadRace(job, crew, lanes)
         race.survey()
         race.start()
@@ -108,14 +103,14 @@ class _SpreadRace:
         number = max(1, min(len(names), _SURVEYS_PER_WORKER * len(workers)))
         parcels = [Parcel(models=tuple(names[place::number]), seconds=1.0) for place in range(number)]
         shares = self._by_worker([tuple(parcels[place :: len(workers)]) for place in range(len(workers))])
-        begun: Counter[int] = Counter()
+        begun: Counter[str] = Counter()
         bare = dataclasses.replace(self._job.dataset, reader=_without_files(self._job.dataset))
         with self._lanes.span("cluster", "survey"):
             self._crew.run(
-                Deal(shares, [1.0] * len(shares), _PATIENCE_SECONDS),
+                Deal(shares, [1.0] * len(shares), _PATIENCE_SECONDS, is_told=self._surveyed.__contains__),
                 "modelhound.measuring.share:survey_share",
                 self._crew.share(self._make_common(bare)),
-                lambda parcel: self._try(parcel, begun, without=self._surveyed),
+                lambda parcel: self._try(parcel, begun, self._surveyed.__contains__),
                 self._receive,
             )
 
@@ -161,17 +156,20 @@ class _SpreadRace:
         if there:
             self._job.tell(describe_plan(make_plan(there, num_items=len(items), costs=costs, first_item=items.start)))
         shares = self._by_worker(placement.shares)
-        begun: Counter[int] = Counter()
+        begun: Counter[str] = Counter()
+
+        def is_told(model: str) -> bool:
+            return model in self._standings or model in self._out
 
         def request(parcel: Parcel) -> RungRequest | None:
-            models = self._try(parcel, begun, without={*self._standings, *self._out})
+            models = self._try(parcel, begun, is_told)
             if models is None:
                 return None
             return RungRequest(models=models, sizes=self.sizes, order=self._order, rung=rung)
 
         with self._lanes.span("cluster", "run", f"{len(models)} models, {len(items)} items"):
             self._crew.run(
-                Deal(shares, [1.0] * len(shares), _PATIENCE_SECONDS),
+                Deal(shares, [1.0] * len(shares), _PATIENCE_SECONDS, is_told=is_told),
                 "modelhound.measuring.share:run_share",
                 self._common,
                 request,
@@ -250,12 +248,12 @@ class _SpreadRace:
         self._out.add(model)
         self._job.watch(Progress(task="models", done=len(self._out), total=len(self._refs)))
 
-    def _try(self, parcel: Parcel, begun: Counter[int], *, without: set[str]) -> dict[ModelRef, str] | None:
-        """The models of a parcel that are still to be done. One of them may kill every worker that touches it: of a parcel
-        that was begun too often one model is tried alone, and what is left of the parcel is placed anew."""
-        todo = [model for model in parcel.models if model not in without]
-        begun[id(parcel)] += 1
-        if begun[id(parcel)] > _TRIES:
+    def _try(self, parcel: Parcel, begun: Counter[str], is_told: Callable[[str], bool]) -> dict[ModelRef, str] | None:
+        """The models of a parcel that are still to be done. One of them may kill every worker that touches it: of models
+        that were begun together too often one is tried alone, and what is left of the parcel is placed anew."""
+        todo = [model for model in parcel.models if not is_told(model)]
+        begun.update(todo)
+        if max((begun[model] for model in todo), default=0) > _TRIES:
             while todo and self._tries[todo[0]] >= _TRIES:
                 reason = f"every worker that ran it died, {_TRIES} of them alone with it"
                 self._receive(-1, Failure(model=todo.pop(0), phase="forward", error=reason))

@@ -11,16 +11,17 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import psutil
 
 from modelhound.meter.clock import seconds_now
 from modelhound.meter.power import PowerMeter
 from modelhound.records import TelemetrySample
 
-__all__ = ["Telemetry"]
+__all__ = ["Telemetry", "join_samples"]
 
 _USUAL_INTERVAL_SECONDS = 0.5
-_MOST_SAMPLES = 2400  # then every second one is dropped and the interval doubles: a run of days stays readable
+_MOST_SAMPLES = 2400  # then neighbours become one and the interval doubles: a run of days stays readable
 
 
 class Telemetry:
@@ -60,8 +61,10 @@ class Telemetry:
         while not self._over.wait(self._interval):
             with contextlib.suppress(psutil.Error, OSError):  # a process that ended while it was looked at
                 self._samples.append(self._look())
-            if len(self._samples) >= _MOST_SAMPLES:
-                del self._samples[::2]
+            if len(self._samples) == _MOST_SAMPLES:
+                self._samples = [
+                    join_samples(*pair) for pair in zip(self._samples[::2], self._samples[1::2], strict=True)
+                ]
                 self._interval *= 2
 
     def _look(self) -> TelemetrySample:
@@ -80,6 +83,21 @@ class Telemetry:
             network_received_bytes=max(0, now.network_received - before.network_received),
             **(_look_at_gpu(self._device, self._gpu) if self._gpu is not None else {}),
         )
+
+
+def join_samples(first: TelemetrySample, second: TelemetrySample) -> TelemetrySample:
+    """The second as if nobody had looked in between: bytes add up, shares are means, all else is as it was seen last."""
+    shares = zip(first.cpu_shares, second.cpu_shares, strict=False)
+    return msgspec.structs.replace(
+        second,
+        cpu_shares=tuple((before + after) / 2 for before, after in shares),
+        process_cpu_share=(first.process_cpu_share + second.process_cpu_share) / 2,
+        memory_bytes=max(first.memory_bytes, second.memory_bytes),
+        disk_read_bytes=first.disk_read_bytes + second.disk_read_bytes,
+        disk_written_bytes=first.disk_written_bytes + second.disk_written_bytes,
+        network_sent_bytes=first.network_sent_bytes + second.network_sent_bytes,
+        network_received_bytes=first.network_received_bytes + second.network_received_bytes,
+    )
 
 
 class _Counters:

@@ -101,6 +101,9 @@ class FileTensors(Mapping[str, Tensor]):
             self._made[name] = self._make(*self._places[name])
         return self._made[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._places  # a Mapping's own way is to make the tensor and see
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 

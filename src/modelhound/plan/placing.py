@@ -12,7 +12,7 @@ A row is cut once more, into parcels, where hardly anything is shared: what is l
 parcel. Nothing here imports torch, opens a file or reads a clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +26,13 @@ __all__ = ["Parcel", "Placement", "place_chains"]
 
 _PRECISION = 1e-3  # of the time that bisection looks for
 _MOST_PARCELS = 16
-_WORTH_CUTTING = 0.1  # of a worker's time, for running again what parcels share; with less, a death costs more
-_WINDOW = 0.25  # of a parcel: how far a cut may move to where less is shared
+_FIRST_PART = 0.6  # of what is left: the next parcel; the last ones are short, so that they can be moved
+_LEAST_PARCEL = 0.03  # of a worker's share
+_WORTH_CUTTING = 0.5  # of what comes after a cut: what may be run again for it
+_WINDOW = 0.4  # of what comes after a cut: how far it may move to where less is shared
+_MISSED = 0.3  # seconds lost for each by which a piece is longer or shorter than is best
+_WORTH_MOVING = 2.5  # times what is run again for it
+_SHORTER = 0.8  # of a parcel: what is cut off may take, or else it may as well be moved whole
 
 _Seconds = npt.NDArray[np.float64]
 
@@ -38,7 +43,40 @@ class Parcel:
 
     models: tuple[str, ...]
     seconds: float
-    """Predicted, on a worker of speed 1, what it shares with other parcels included."""
+    """Predicted, on a worker of speed 1 that has its items, what it shares with other parcels included."""
+    alone: tuple[float, ...] = ()
+    """The same of each model as the first of a parcel; empty where the parcel cannot be cut."""
+    new: tuple[float, ...] = ()
+    """And of each model after its left neighbour."""
+
+    def cut(self, seconds: float) -> "tuple[Parcel, Parcel] | None":
+        """In two, the second of about that length, where little is run twice; None where that is not worth it."""
+        if len(self.alone) < 2:
+            return None
+        alone, new = np.array(self.alone), np.array(self.new)
+        tails = alone[1:] + np.append(np.cumsum(new[:1:-1])[::-1], 0.0)  # of the second part, if it began at each model
+        again = alone[1:] - new[1:]
+        lost = np.where(tails >= _WORTH_MOVING * again, again + _MISSED * np.abs(tails - seconds), np.inf)
+        place = int(np.argmin(lost)) + 1
+        if lost[place - 1] == np.inf:
+            return None
+        parts = self._part(0, place), self._part(place, len(self.models))
+        return parts if parts[1].seconds <= _SHORTER * self.seconds else None
+
+    def without(self, is_done: Callable[[str], bool]) -> "Parcel":
+        """What is left of it; models whose left neighbour is not run again have to run alone what they share with it."""
+        left = [place for place, model in enumerate(self.models) if not is_done(model)]
+        models = tuple(self.models[place] for place in left)
+        if not self.alone:
+            return Parcel(models=models, seconds=self.seconds * len(models) / max(1, len(self.models)))
+        alone = tuple(self.alone[place] for place in left)
+        there = set(left)
+        new = tuple((self.new if place - 1 in there else self.alone)[place] for place in left)
+        return Parcel(models=models, seconds=sum(alone[:1]) + sum(new[1:]), alone=alone, new=new)
+
+    def _part(self, start: int, stop: int) -> "Parcel":
+        alone, new = self.alone[start:stop], self.new[start:stop]
+        return Parcel(models=self.models[start:stop], seconds=alone[0] + sum(new[1:]), alone=alone, new=new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +105,21 @@ class _Row:
     """Of each model after its left neighbour."""
     until: _Seconds
     """Of all models up to and with each, by one worker."""
+    own_alone: _Seconds
+    own_new: _Seconds
+    """The same without what it takes to get the items."""
 
     def seconds(self, start: int, stop: int) -> float:
         """Of these neighbours, by one worker."""
         return float(self.alone[start] + self.until[stop - 1] - self.until[start])
+
+    def parcel(self, start: int, stop: int) -> Parcel:
+        return Parcel(
+            models=self.models[start:stop],
+            seconds=float(self.own_alone[start] + self.own_new[start + 1 : stop].sum()),
+            alone=tuple(self.own_alone[start:stop].tolist()),
+            new=tuple(self.own_new[start:stop].tolist()),
+        )
 
 
 def place_chains(
@@ -129,6 +178,8 @@ def _line_up(chains: Sequence[Chain], num_items: int, costs: Costs, input_second
         alone=read + np.maximum(run, ahead) + input_seconds,
         new=new,
         until=np.cumsum(new),
+        own_alone=read + np.maximum(run, ahead),
+        own_new=new - begun,
     )
 
 
@@ -180,24 +231,18 @@ def _fill(row: _Row, speeds: Sequence[float], seconds: float) -> list[tuple[int,
 
 def _cut_share(row: _Row, start: int, stop: int) -> tuple[Parcel, ...]:
     """One worker's models as parcels, long ones first, cut where little is shared."""
-    seconds = row.seconds(start, stop)
-    again = row.alone[start + 1 : stop] - row.new[start + 1 : stop]  # what a cut before each model would cost
-    affordable = (
-        int(_WORTH_CUTTING * seconds / float(np.median(again))) + 1 if len(again) and np.median(again) > 0 else stop
-    )
-    number = max(1, min(_MOST_PARCELS, stop - start, affordable))
+    again = row.own_alone - row.own_new  # what a cut before each model costs
+    end = row.until[stop - 1]
+    least = _LEAST_PARCEL * row.seconds(start, stop)
     places = [start]
-    for part in range(1, number):
-        # each shorter than the one before, so that little is left to move when others are done
-        wanted = row.until[start] + seconds * (1 - (number - part) * (number - part + 1) / (number * (number + 1)))
-        reach = _WINDOW * seconds / number
+    while (left := end - row.until[places[-1]]) > 2 * least and len(places) < _MOST_PARCELS:
+        wanted, reach = row.until[places[-1]] + _FIRST_PART * left, _WINDOW * left * (1 - _FIRST_PART)
         first = max(places[-1] + 1, int(np.searchsorted(row.until, wanted - reach)))
         last = min(stop - 1, max(first, int(np.searchsorted(row.until, wanted + reach))))
-        if first <= last:
-            candidates = row.alone[first : last + 1] - row.new[first : last + 1]
-            places.append(first + int(np.argmin(candidates)))
-    return tuple(
-        Parcel(models=row.models[begin:end], seconds=row.seconds(begin, end))
-        for begin, end in zip(places, [*places[1:], stop], strict=True)
-        if end > begin
-    )
+        if first > last:
+            break
+        place = first + int(np.argmin(again[first : last + 1]))
+        if again[place] > _WORTH_CUTTING * (end - row.until[place]):
+            break
+        places.append(place)
+    return tuple(row.parcel(begin, end) for begin, end in zip(places, [*places[1:], stop], strict=True) if end > begin)

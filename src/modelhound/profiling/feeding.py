@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from modelhound.data import Batch, Dataset, InputForm, Tokenising, load_batches
+from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.errors import RequestError, StoreError
 from modelhound.models import Network
 from modelhound.models.parts import Anatomy, Inputs, run_part
@@ -62,9 +63,18 @@ class Stored:
     num_bytes: int
 
 
-def decoded_meals(dataset: Dataset, form: InputForm, *, batch: int, workers: int | None, device: str) -> Iterator[Meal]:
+def decoded_meals(
+    dataset: Dataset,
+    form: InputForm,
+    *,
+    batch: int,
+    workers: int | None,
+    device: str,
+    prefetch: int = BATCHES_AHEAD,
+    pin: bool | None = None,
+) -> Iterator[Meal]:
     """Items, read and decoded as the plain path does."""
-    for some in load_batches(dataset, form, batch=batch, workers=workers, device=device):
+    for some in load_batches(dataset, form, batch=batch, workers=workers, device=device, prefetch=prefetch, pin=pin):
         yield Meal(inputs=some.inputs, num_items=len(some))
 
 

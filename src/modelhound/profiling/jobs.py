@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from modelhound.data import Dataset
+from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.meter import Meter
 from modelhound.models import Network
 from modelhound.models.parts import RunPart, running
@@ -49,6 +50,9 @@ class Stage:
     dtype: torch.dtype
     stored: Mapping[int, Stored] = field(default_factory=dict)
     """Outputs before a part, by the part's number."""
+    prefetch: int = BATCHES_AHEAD
+    pin: bool | None = None
+    """None follows the device."""
     watch: Watch = silent
 
 
@@ -195,6 +199,8 @@ def _meals(configuration: Configuration, stage: Stage) -> Iterator[Meal]:
         batch=stage.workload.batch,
         workers=stage.settings.workers,
         device=stage.device,
+        prefetch=stage.prefetch,
+        pin=stage.pin,
     )
 
 

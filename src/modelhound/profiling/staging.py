@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from modelhound.data import Dataset, load_batches
+from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.models import Network
 from modelhound.profiling.assembling import assemble, move
 from modelhound.profiling.benches import Bench, plan_workload
@@ -24,7 +25,7 @@ from modelhound.profiling.feeding import Stored, store_outputs
 from modelhound.profiling.jobs import Stage, warm_up_scoring
 from modelhound.profiling.weight_files import read_some
 from modelhound.records import Watch, silent
-from modelhound.settings import ProfileSettings
+from modelhound.settings import LoaderSettings, ProfileSettings
 
 __all__ = ["open_stage"]
 
@@ -38,9 +39,11 @@ def open_stage(
     stamp: str,
     device: str,
     folder: Path,
+    loader: LoaderSettings | None = None,
     watch: Watch = silent,
 ) -> AbstractContextManager[Stage]:
-    """Everything is done before this returns; leaving the context removes the stored outputs."""
+    """Everything is done before this returns; leaving the context removes the stored outputs. Of `loader`, how far ahead and
+    whether pinned is taken over; batch and workers are in the settings."""
     dtype = _choose_dtype(settings, device)
     network = _build_whole(bench, device, dtype)
     warm_up_scoring(settings, device)
@@ -76,6 +79,8 @@ def open_stage(
         device=device,
         dtype=dtype,
         stored=stored,
+        prefetch=BATCHES_AHEAD if loader is None else loader.prefetch,
+        pin=loader.pin if loader is not None and loader.device[:4] == device[:4] == "cuda" else None,
         watch=watch,
     )
     return _kept(stage, own)

@@ -69,6 +69,8 @@ class FeedMeasured(Record, frozen=True, kw_only=True, tag="loader_run"):
     wall_seconds: float
     page_cache: str
     disk_bytes: int | None
+    at_seconds: float = 0.0
+    """When it began, by a clock of which only differences mean something: what disturbs one run may disturb the next."""
 
     @property
     def rest_seconds(self) -> float:

@@ -130,6 +130,8 @@ class BlocksMeasured(Record, frozen=True, kw_only=True, tag="blocks"):
     num_cores: int
     batch: int
     blocks: tuple[Block, ...]
+    is_prepared: bool = False
+    """Whether items are decoded already and only read."""
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):

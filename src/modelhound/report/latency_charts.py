@@ -54,11 +54,13 @@ def latency_charts(
         kept = tuple(row for row in rows if row["model"] not in outliers)
         if outliers and kept and len(kept) < len(rows):
             charts.append(_axis_chart(kept, axis, family, scale, ", ".join(outliers)))
-    waiting = _waiting_rows(measured)
-    if waiting:
-        charts.append(_waiting_chart(waiting))
-    if ceilings and measured:
-        charts.append(_roofline_chart(measured, ceilings))
+    for family in _FAMILIES:  # apart, since there are more models than colours otherwise
+        own = [record for record in measured if _family(record.point) == family]
+        waiting = _waiting_rows(own)
+        if waiting:
+            charts.append(_waiting_chart(waiting, family))
+        if ceilings and own:
+            charts.append(_roofline_chart(own, ceilings, family))
     return tuple(charts)
 
 
@@ -247,7 +249,7 @@ def _waiting_rows(measured: Sequence[LatencyMeasured]) -> tuple[Row, ...]:
     )
 
 
-def _waiting_chart(rows: Sequence[Row]) -> Chart:
+def _waiting_chart(rows: Sequence[Row], family: str) -> Chart:
     def draw(data: Any) -> Any:
         import altair
 
@@ -264,8 +266,8 @@ def _waiting_chart(rows: Sequence[Row]) -> Chart:
         )
 
     return Chart(
-        name="latency_waiting",
-        title="How long the GPU waits for the host",
+        name=f"latency_waiting_{family}",
+        title=f"How long the GPU waits for the host: {_FAMILIES[family]}",
         caption="Where it waits most of the time, a larger batch costs nothing: the call takes as long as the host needs to "
         "start its kernels. That is the floor of the latency.",
         data=tuple(rows),
@@ -273,7 +275,7 @@ def _waiting_chart(rows: Sequence[Row]) -> Chart:
     )
 
 
-def _roofline_chart(measured: Sequence[LatencyMeasured], ceilings: Sequence[CeilingsMeasured]) -> Chart:
+def _roofline_chart(measured: Sequence[LatencyMeasured], ceilings: Sequence[CeilingsMeasured], family: str) -> Chart:
     rows: list[Row] = []
     for record, summary in zip(measured, summarise_points(measured, ceilings), strict=True):
         if record.moved_bytes > 0 and record.flops > 0:
@@ -296,8 +298,8 @@ def _roofline_chart(measured: Sequence[LatencyMeasured], ceilings: Sequence[Ceil
             setting = f"{each.precision}, {each.device}"
             rows.append({"setting": setting, "what": "ceiling", "flops_per_byte": intensity, "gigaflops": rate * 1e-9})
     return Chart(
-        name="latency_roofline",
-        title="What holds each point up: the roofline",
+        name=f"latency_roofline_{family}",
+        title=f"What holds each point up: the roofline of {_FAMILIES[family]}",
         caption="The line is the most this device was seen to do: bytes on the slope, FLOPs on the flat part. A point near the "
         "slope is bound by memory, near the flat part by computing, and far below both by something else, mostly launches.",
         data=tuple(rows),

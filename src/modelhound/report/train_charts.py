@@ -5,7 +5,7 @@ Out: Charts, those for which there is something to show
 Nothing here measures or concludes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from modelhound.analysis.scaling import Scaling
 from modelhound.analysis.wording import list_text
 from modelhound.records import ModelTrained, RankTrained
 from modelhound.report.charts import Chart, Row, phase_scale
+from modelhound.report.scaling_charts import name_run, scaling_charts
 
 if TYPE_CHECKING:
     import altair
@@ -28,7 +29,6 @@ _PHASES = (
 _TOGETHER = {"augment": "data to device", "evaluate": "test and save", "save checkpoint": "test and save"}
 """There are as many colours as phases above; what is small or alike shares one."""
 
-_CAUSES = ("efficiency", "data", "communication", "stragglers", "launch", "other")
 _MOST_POINTS = 200
 _FREE = {
     "host batches": "loading for free",
@@ -51,15 +51,10 @@ def train_charts(
         _scores(trained),
         _losses(trained),
         _verdicts(verdicts),
-        _speedups(scalings),
-        _lost(scalings),
+        *scaling_charts(scalings),
         _telemetry(ranks),
     ]
     return tuple(chart for chart in made if chart is not None and chart.data)
-
-
-def _name(model: str, num_ranks: int) -> str:
-    return f"{model}, {num_ranks} rank" + ("" if num_ranks == 1 else "s")
 
 
 def _phases(ranks: Sequence[RankTrained]) -> Chart:
@@ -73,7 +68,7 @@ def _phases(ranks: Sequence[RankTrained]) -> Chart:
         named["other"] = max(0.0, rank.wall_seconds - sum(named.values()))
         rows += [
             {
-                "rank": f"{_name(rank.model, rank.num_ranks)}: rank {rank.rank}",
+                "rank": f"{name_run(rank.model, rank.num_ranks)}: rank {rank.rank}",
                 "phase": phase,
                 "order": _PHASES.index(phase),
                 "seconds": spent,
@@ -128,7 +123,7 @@ def _steps(ranks: Sequence[RankTrained]) -> Chart:
         for what, seconds in (("step", np.sum(list(phases.values()), axis=0)), ("data", data)):
             rows += [
                 {
-                    "run": _name(rank.model, rank.num_ranks),
+                    "run": name_run(rank.model, rank.num_ranks),
                     "what": what,
                     "step": int(group[0]) + 1,
                     "milliseconds": float(np.median(seconds[group])) * 1000,
@@ -146,7 +141,7 @@ def _steps(ranks: Sequence[RankTrained]) -> Chart:
 
 def _scores(trained: Sequence[ModelTrained]) -> Chart:
     rows: list[Row] = [
-        {"run": _name(run.model, run.num_ranks), "epoch": each.epoch, "score": each.score}
+        {"run": name_run(run.model, run.num_ranks), "epoch": each.epoch, "score": each.score}
         for run in trained
         for each in run.epochs
     ]
@@ -168,7 +163,7 @@ def _losses(trained: Sequence[ModelTrained]) -> Chart:
             if len(group):
                 rows.append(
                     {
-                        "run": _name(run.model, run.num_ranks),
+                        "run": name_run(run.model, run.num_ranks),
                         "step": int(group[0]) + 1,
                         "loss": float(losses[group].mean()),
                     }
@@ -201,7 +196,7 @@ def _draw_lines(
 def _verdicts(verdicts: Sequence[Verdict]) -> Chart:
     rows: list[Row] = [
         {
-            "run": _name(verdict.model, verdict.num_ranks),
+            "run": name_run(verdict.model, verdict.num_ranks),
             "what": _FREE[gain.condition],
             "speedup": gain.speedup,
             "low": gain.interval[0],
@@ -225,7 +220,7 @@ def _say_verdicts(verdicts: Sequence[Verdict]) -> str:
         return verdicts[0].sentence
     runs: dict[str, list[str]] = {}
     for each in verdicts:
-        runs.setdefault(each.bound, []).append(_name(each.model, each.num_ranks))
+        runs.setdefault(each.bound, []).append(name_run(each.model, each.num_ranks))
     return "; ".join(f"{bound}: {list_text(names, most=3)}" for bound, names in runs.items())
 
 
@@ -246,102 +241,6 @@ def _draw_verdicts(data: Any) -> "altair.TopLevelMixin":
     return chart
 
 
-def _speedups(scalings: Sequence[Scaling]) -> Chart:
-    rows: list[Row] = []
-    for scaling in scalings:
-        if len(scaling.points) < 2:
-            continue
-        rows += [
-            {"model": scaling.model, "kind": "measured", "ranks": point.num_ranks, "speedup": point.speedup}
-            for point in scaling.points
-        ]
-        if scaling.law is not None:
-            most = 2 * scaling.points[-1].num_ranks
-            one = scaling.law.seconds_at(1)
-            rows += [
-                {
-                    "model": scaling.model,
-                    "kind": "fitted law",
-                    "ranks": count,
-                    "speedup": one / scaling.law.seconds_at(count),
-                }
-                for count in range(1, most + 1)
-            ]
-            rows += [
-                {"model": scaling.model, "kind": "ideal", "ranks": count, "speedup": float(count)}
-                for count in (1, most)
-            ]
-    return Chart(
-        name="train_speedup",
-        title="How much faster more ranks are than one",
-        caption="; ".join(f"{each.model}: {each.sentence}" for each in scalings if each.law is not None),
-        data=tuple(rows),
-        draw=_draw_speedups,
-    )
-
-
-def _draw_speedups(data: Any) -> "altair.TopLevelMixin":
-    import altair
-
-    base = altair.Chart(data).encode(
-        x=altair.X("ranks:Q", title="ranks", scale=altair.Scale(nice=False), axis=altair.Axis(tickMinStep=1)),
-        y=altair.Y("speedup:Q", title="times as fast as one rank"),
-        color=altair.Color("model:N", title=None, sort=None),
-    )
-    lines = (
-        base.transform_filter("datum.kind != 'measured'")
-        .mark_line()
-        .encode(strokeDash=altair.StrokeDash("kind:N", title=None))
-    )
-    points = base.transform_filter("datum.kind == 'measured'").mark_point(filled=True, size=80)
-    chart: altair.TopLevelMixin = altair.layer(lines, points)
-    return chart
-
-
-def _lost(scalings: Sequence[Scaling]) -> Chart:
-    rows: list[Row] = [
-        {
-            "run": _name(scaling.model, point.num_ranks),
-            "cause": cause,
-            "order": _CAUSES.index(cause),
-            "share": max(0.0, share),
-        }
-        for scaling in scalings
-        if len(scaling.points) > 1
-        for point in scaling.points
-        for cause, share in _shares(point.efficiency, point.losses)
-    ]
-    return Chart(
-        name="train_efficiency",
-        title="What becomes of the ranks' time as there are more of them",
-        caption="Efficiency is the part that makes training faster; the rest is lost to its causes.",
-        data=tuple(rows),
-        draw=_draw_lost,
-    )
-
-
-def _shares(efficiency: float, losses: dict[str, float]) -> Iterator[tuple[str, float]]:
-    yield "efficiency", efficiency
-    yield from losses.items()
-
-
-def _draw_lost(data: Any) -> "altair.TopLevelMixin":
-    import altair
-
-    chart: altair.TopLevelMixin = (
-        altair.Chart(data)
-        .mark_bar()
-        .encode(
-            x=altair.X("share:Q", title="share of the ranks' time", axis=altair.Axis(format="%")),
-            y=altair.Y("run:N", title=None, sort=None),
-            color=altair.Color("cause:N", title=None, sort=list(_CAUSES)),
-            order=altair.Order("order:Q"),
-            tooltip=["run:N", "cause:N", altair.Tooltip("share:Q", format=".1%")],
-        )
-    )
-    return chart
-
-
 def _telemetry(ranks: Sequence[RankTrained]) -> Chart:
     rows: list[Row] = []
     for rank in ranks:
@@ -354,7 +253,7 @@ def _telemetry(ranks: Sequence[RankTrained]) -> Chart:
             }
             rows += [
                 {
-                    "run": _name(rank.model, rank.num_ranks),
+                    "run": name_run(rank.model, rank.num_ranks),
                     "what": what,
                     "seconds": sample.at_seconds,
                     "share": value,

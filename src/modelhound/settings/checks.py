@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from modelhound.errors import RequestError
 
-__all__ = ["check_at_least", "check_choices", "check_text", "parse_bytes", "split_list", "tidy"]
+__all__ = ["check_at_least", "check_choices", "check_place", "check_text", "parse_bytes", "split_list", "tidy"]
 
 _TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
 
@@ -55,6 +55,12 @@ def check_text(name: str, value: object) -> None:
 def check_at_least(name: str, value: int | None, least: int) -> None:
     if value is not None and (type(value) is not int or not least <= value < _TOO_LARGE):
         raise RequestError(f"cannot use --{name} {value!r}: expected a whole number of at least {least}")
+
+
+def check_place(on: object) -> None:
+    """Where to run; whether there is a cluster is found out later."""
+    if not isinstance(on, str) or not re.fullmatch(r"local|ray(://[^\s/]+:[0-9]{1,5})?", on):
+        raise RequestError(f"cannot run on {on!r}: expected local, ray or ray://HOST:PORT")
 
 
 def check_choices(name: str, values: tuple[str, ...], allowed: tuple[str, ...]) -> None:

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Literal
 
 from modelhound.errors import RequestError
-from modelhound.settings.checks import check_at_least, check_choices, check_text, parse_bytes, split_list, tidy
+from modelhound.settings.checks import (
+    check_at_least,
+    check_choices,
+    check_place,
+    check_text,
+    parse_bytes,
+    split_list,
+    tidy,
+)
 from modelhound.settings.models import ModelSettings
 
 __all__ = ["LATENCY_MODELS", "PRECISIONS", "LatencySettings", "parse_share"]
@@ -91,6 +99,9 @@ class LatencySettings:
     seed: int = 0
     """Decides the order of measuring, and weights and inputs."""
 
+    on: str = "local"
+    """Where to measure: local; ray or ray://HOST:PORT, every machine of a Ray cluster with its own devices, all at once."""
+
     run: Path | None = None
     """Folder for the results; the default is named after the request, below runs/."""
 
@@ -109,6 +120,7 @@ class LatencySettings:
             raise RequestError("cannot use an empty --device: expected one or more of auto, cpu, cuda, cuda:N")
         for device in self.device:
             check_text("device", device)
+        check_place(self.on)
         check_choices("weights", (self.weights,), ("random", "pretrained"))
         check_choices("sampling", (self.sampling,), ("adaptive", "timm"))
         check_at_least("seed", self.seed, 0)

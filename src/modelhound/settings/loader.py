@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from modelhound.errors import RequestError
-from modelhound.settings.checks import check_at_least, check_choices, check_text, split_list, tidy
+from modelhound.settings.checks import check_at_least, check_choices, check_place, check_text, split_list, tidy
 from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 
@@ -115,6 +115,9 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 
+    on: str = "local"
+    """Where to measure: local; ray or ray://HOST:PORT, every machine of a Ray cluster for itself, all at once."""
+
     run: Path | None = None
     """Folder for the results; the default is named after the request, below runs/."""
 
@@ -141,6 +144,7 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
         check_at_least("repeats", self.repeats, 1)
         check_at_least("prefetch", self.prefetch, 1)
         check_text("device", self.device)
+        check_place(self.on)
         if isinstance(self.budget, bool) or not isinstance(self.budget, int | float) or not 0 < self.budget <= 1:
             raise RequestError(
                 f"cannot use --budget {self.budget!r}: expected a share above 0 and up to 1, such as 0.2"

@@ -108,7 +108,7 @@ class ProfileSettings(ModelSettings, DataSettings):
     """Processes that load items; the default follows the number of cores and items."""
 
     loader: Path | None = None
-    """A file that `hound loader` wrote: its batch size and number of workers are used where none are given."""
+    """A file that `hound loader` wrote: it says how to load; batch size and number of workers where none are given."""
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of the networks' arithmetic; auto is fp32 on a CPU and bf16 on a GPU."""

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Literal
 
 from modelhound.errors import RequestError
-from modelhound.settings.checks import check_at_least, check_choices, check_text, parse_bytes, split_list, tidy
+from modelhound.settings.checks import (
+    check_at_least,
+    check_choices,
+    check_place,
+    check_text,
+    parse_bytes,
+    split_list,
+    tidy,
+)
 from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 from modelhound.settings.scorers import SCORERS
@@ -143,11 +151,9 @@ class SearchSettings(ModelSettings, DataSettings):
         return (value / 100, None) if found[2] == "%" else (0.0, value)
 
     def _check_place(self) -> None:
-        is_ray = isinstance(self.on, str) and (self.on == "ray" or (self.on.startswith("ray://") and len(self.on) > 6))
-        if self.on != "local" and not is_ray:
-            raise RequestError(f"cannot run on {self.on!r}: expected local, ray or ray://HOST:PORT")
+        check_place(self.on)
         given = "plain" if self.plain else "explain" if self.explain else "finals" if self.finals is not None else None
-        if is_ray and given is not None:
+        if self.on != "local" and given is not None:
             raise RequestError(f"cannot use --{given} with --on {self.on}: expected --on local, leave one of them out")
 
     def _check_finals(self) -> None:

@@ -5,6 +5,8 @@
     pricing     what a sweep will take, before it runs
     results     what it found, with laws, hypotheses and JSON; comparisons of runs
     bench       where points are measured: a warm process per device, a new one after every failure
+    sweeping    all points of a plan on this machine, as far as they are not known yet
+    places      this machine, or all machines of a Ray cluster at once
     limits      which points cannot be measured, known before they are tried
     measuring   one point: what a process of the bench does
     sketching   what networks cost and which sizes they take, without running them
@@ -17,6 +19,7 @@ Nothing here knows what follows from the times: laws, hypotheses and comparisons
 from modelhound.timing.axes import Candidate, shuffle_points
 from modelhound.timing.bench import Bench
 from modelhound.timing.limits import Limits
+from modelhound.timing.places import Place, open_place
 from modelhound.timing.planning import SweepPlan, find_devices, plan_sweep
 from modelhound.timing.pricing import Learnt, PricedPoint, price_points, recall, remember
 from modelhound.timing.results import (
@@ -27,6 +30,7 @@ from modelhound.timing.results import (
     compare_latency,
     read_latency,
 )
+from modelhound.timing.sweeping import find_limits
 
 __all__ = [
     "Bench",
@@ -36,11 +40,14 @@ __all__ = [
     "LatencyResult",
     "Learnt",
     "Limits",
+    "Place",
     "PricedPoint",
     "SweepPlan",
     "assemble_result",
     "compare_latency",
     "find_devices",
+    "find_limits",
+    "open_place",
     "plan_sweep",
     "price_points",
     "read_latency",

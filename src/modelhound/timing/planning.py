@@ -61,13 +61,18 @@ def find_devices(settings: LatencySettings) -> dict[str, tuple[str, ...]]:
 
 
 def plan_sweep(
-    settings: LatencySettings, devices: dict[str, tuple[str, ...]], bench: Bench, *, watch: Watch = silent
+    settings: LatencySettings,
+    devices: dict[str, tuple[str, ...]],
+    bench: Bench,
+    *,
+    sketch_on: str | None = None,
+    watch: Watch = silent,
 ) -> SweepPlan:
-    """Look at every model without running it."""
+    """Look at every model without running it, in the process of the first device unless told of another."""
     candidates, broken = _describe(_find(settings, watch), settings)
     points = list_points(tuple(candidates.values()), settings, precisions=devices) if candidates else []
     memo = Memo(f"operator-kinds-{'-'.join(installed_version(name) for name in _PACKAGES)}-{__version__}")
-    first_device = next(iter(devices))
+    first_device = sketch_on or next(iter(devices))
     costs: dict[tuple[str, int], Cost] = {}
     for done, candidate in enumerate(candidates.values()):
         watch(Progress(task="looking at models", done=done, total=len(candidates), detail=candidate.model))

@@ -13,6 +13,7 @@ Nothing here knows a run folder, a command or what will be concluded.
     tracing       torch's profiler
     rank          all of it on one rank of a launch
     items         which items are trained and tested on
+    limits        what is refused before anything is started
     series        every model on every number of ranks
 """
 

@@ -110,6 +110,7 @@ def set_up(
         num_ranks=link.num_ranks,
         batch=batch,
         prefetch=prefetch,
+        device=device,
     )
     course = Course(
         dataset=slow_down_reading(dataset, delays.loading_seconds / batch),

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from modelhound.data import Batch, Dataset, InputForm, Tokenising, load_batches
+from modelhound.data import Batch, Dataset, InputForm, Preprocessing, Tokenising, load_batches
 from modelhound.data.loading import free_shared_memory
 from modelhound.errors import RequestError
 from modelhound.meter import count_cores
@@ -29,10 +29,11 @@ from modelhound.training.layout import image_layout
 __all__ = ["Course", "Moved", "choose_workers", "move_batches"]
 
 _MOST_WORKERS = 16
+_CORES_FOR_GPU = 2  # of each rank: one launches kernels and must not wait for a core, one pins batches
 _MOST_POSITIONS = 1 << 20  # of one stream: a data set repeats its names for every one of them
 _USUAL_PREFETCH = 2
 _STEPS_AHEAD = 2
-_BYTES_PER_PIXEL = 12  # three colours in fp32
+_BYTES_PER_PIXEL = 12  # three colours in fp32; to a GPU they travel as bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,7 @@ class Course:
             workers=self.workers,
             prefetch=self.prefetch,
             device=self.device,
+            pixels=self.device.startswith("cuda"),
         )
 
 
@@ -105,7 +107,14 @@ class Moved:
 
 
 def choose_workers(
-    dataset: Dataset, form: InputForm, *, asked: int | None, num_ranks: int, batch: int, prefetch: int = _USUAL_PREFETCH
+    dataset: Dataset,
+    form: InputForm,
+    *,
+    asked: int | None,
+    num_ranks: int,
+    batch: int,
+    prefetch: int = _USUAL_PREFETCH,
+    device: str = "cpu",
 ) -> int:
     """How many loader processes each rank has: what was asked for, or its share of the cores and of shared memory."""
     if asked is not None:
@@ -113,10 +122,15 @@ def choose_workers(
     if dataset.reader.in_memory or isinstance(form, Tokenising):
         return 0  # nothing to gain: items are there already, and tokenizers bring their own threads
     height, width = form.input_size
-    ahead_bytes = batch * _BYTES_PER_PIXEL * height * width * (prefetch + 1)
+    on_gpu = device.startswith("cuda")
+    pixel_bytes = _BYTES_PER_PIXEL // 4 if on_gpu and isinstance(form, Preprocessing) else _BYTES_PER_PIXEL
+    ahead_bytes = batch * pixel_bytes * height * width * (prefetch + 1)
     # Batches travel through it, and a process that needs more than there is gets killed. Half is left to others.
     fitting = free_shared_memory() // 2 // num_ranks // ahead_bytes
-    return min(_MOST_WORKERS, max(1, count_cores() // num_ranks), fitting)
+    cores = max(1, count_cores() // num_ranks)
+    if on_gpu:
+        cores -= min(_CORES_FOR_GPU, cores // 4)
+    return min(_MOST_WORKERS, cores, fitting)
 
 
 def move_batches(batches: Iterator[Batch], device: str, laps: Laps) -> Iterator[Moved]:

@@ -22,6 +22,7 @@ from dataclasses import replace
 import torch
 
 from modelhound.data import Batch
+from modelhound.data.recommended import item_kind
 from modelhound.meter import count_cores, seconds_now
 from modelhound.records import Block, BlocksMeasured, Progress, Watch, silent
 from modelhound.training.accounting import make_laps
@@ -85,6 +86,7 @@ def intervene(
         num_cores=count_cores(),
         batch=bench.course.batch,
         blocks=tuple(blocks),
+        is_prepared=item_kind(bench.course.dataset) == "preprocessed",
     )
 
 

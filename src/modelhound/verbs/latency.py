@@ -7,7 +7,7 @@ is a row like any other. Whatever is finished is in the run folder at once, so t
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +15,36 @@ import msgspec
 
 from modelhound.analysis.latency import anchors_of
 from modelhound.errors import RequestError
-from modelhound.meter import describe_machine, utc_now
+from modelhound.meter import utc_now
 from modelhound.records import (
     CeilingsMeasured,
     LatencyFailed,
     LatencyMeasured,
-    LatencyPoint,
-    Progress,
-    RunStarted,
+    Record,
     Watch,
     silent,
     to_plain,
 )
 from modelhound.settings import LatencySettings
-from modelhound.store import Memo, RunFolder, default_run_path, open_run
+from modelhound.store import RunFolder, default_run_path, open_run
 from modelhound.timing import (
     Bench,
     LatencyAnswer,
     LatencyPlan,
     LatencyResult,
     Learnt,
-    Limits,
+    Place,
     SweepPlan,
     assemble_result,
     compare_latency,
     find_devices,
+    find_limits,
+    open_place,
     plan_sweep,
     price_points,
     read_latency,
     recall,
     remember,
-    shuffle_points,
 )
 
 __all__ = [
@@ -72,23 +71,17 @@ def latency(models: str | Sequence[str] = ("auto",), *, watch: Watch = silent, *
 
 def run_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyResult:
     """Do what `settings` ask for."""
-    devices = find_devices(settings)
-    with Bench(settings) as bench:
-        watch(Progress(task="starting", done=0, total=1))
-        names = {device: bench.find_device(device).name for device in devices}
-        watch(Progress(task="starting", done=1, total=1))
-        plan = plan_sweep(settings, devices, bench, watch=watch)
-        identity = _identity(settings, names)
+    with open_place(settings, watch=watch) as place:
+        plan = place.plan(watch)
+        identity = _identity(settings, place.names)
         path = settings.run or default_run_path(
             "latency", _short_name(plan), {**identity, "points": [to_plain(point) for point in plan.points]}
         )
         with open_run(path, verb="latency", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
-            run.append(RunStarted(at=utc_now(), device=",".join(devices), machine=describe_machine()))
             for failure in plan.broken:
                 run.append(failure)
-            ceilings = _measure_ceilings(devices, bench, run)
-            num_resumed = _sweep(plan, settings, bench, run, watch)
-            result = _conclude(path, plan, ceilings, run, settings, num_resumed)
+            num_resumed = place.sweep(plan, run.read(Record), run.append, watch)
+            result = _conclude(path, plan, _ceilings(run, place), run, settings, num_resumed)
             run.write_answer(
                 LatencyAnswer(laws=result.laws, conclusions=result.conclusions, prediction=result.prediction),
                 headline=_headline(result),
@@ -101,6 +94,8 @@ def run_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyR
 
 def explain_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyPlan:
     """Price the sweep that `settings` ask for; no network is run, but a device nothing is known of shows what it can do."""
+    if settings.on != "local":
+        raise RequestError(f"cannot use --explain with --on {settings.on}: expected --on local, leave one of them out")
     devices = find_devices(settings)
     with Bench(settings) as bench:
         plan = plan_sweep(settings, devices, bench, watch=watch)
@@ -110,7 +105,7 @@ def explain_latency(settings: LatencySettings, *, watch: Watch = silent) -> Late
             for precision in precisions
             if (known := _learn(device, precision, bench)) is not None
         }
-        priced, errors = price_points(plan.points, plan.costs, learnt, _limits(plan, settings, bench), settings)
+        priced, errors = price_points(plan.points, plan.costs, learnt, find_limits(plan, settings, bench), settings)
     basis = []
     for (device, precision), error in errors.items():
         rests = "what this device can do at most, which may be wrong by a factor of three: nothing was timed on it yet"
@@ -132,7 +127,7 @@ def _learn(device: str, precision: str, bench: Bench) -> Learnt | None:
     return None if seen is None else Learnt(ceilings=seen)
 
 
-def _identity(settings: LatencySettings, names: dict[str, str]) -> dict[str, Any]:
+def _identity(settings: LatencySettings, names: Mapping[str, str]) -> dict[str, Any]:
     """Whatever decides the numbers; models and sizes may grow from one start to the next."""
     return {
         "weights": settings.weights,
@@ -142,7 +137,7 @@ def _identity(settings: LatencySettings, names: dict[str, str]) -> dict[str, Any
         "compile": settings.compile,
         "memory": settings.memory,
         "arch": settings.arch,
-        "devices": names,
+        "devices": dict(names),
         "seed": settings.seed,
         "threads": os.environ.get("OMP_NUM_THREADS"),
     }
@@ -153,56 +148,11 @@ def _short_name(plan: SweepPlan) -> str:
     return names[0].partition(":")[2].replace("/", "-") if len(names) == 1 else f"{len(names)}-models"
 
 
-def _measure_ceilings(
-    devices: dict[str, tuple[str, ...]], bench: Bench, run: RunFolder
-) -> tuple[CeilingsMeasured, ...]:
-    known = {(each.device, each.precision): each for each in run.read(CeilingsMeasured)}
-    bench.ceilings |= known
-    for device, precisions in devices.items():
-        for precision in precisions:
-            if (device, precision) not in known:
-                found = bench.measure_ceilings(device, precision)
-                if found is not None:
-                    run.append(found)
-                    known[device, precision] = found
-    return tuple(known.values())
-
-
-def _limits(plan: SweepPlan, settings: LatencySettings, bench: Bench) -> Limits:
-    found = {device: bench.find_device(device) for device in dict.fromkeys(point.device for point in plan.points)}
-    return Limits(
-        plan.costs,
-        {device: each.memory_bytes for device, each in found.items()},
-        device_names={device: each.name for device, each in found.items()},
-        timeout=settings.timeout,
-        memo=Memo("out-of-memory"),
-    )
-
-
-def _sweep(plan: SweepPlan, settings: LatencySettings, bench: Bench, run: RunFolder, watch: Watch) -> int:
-    """Measure what the run folder does not hold yet; how many points it held."""
-    limits = _limits(plan, settings, bench)
-    known: dict[LatencyPoint, LatencyMeasured | LatencyFailed] = {
-        each.point: each for each in run.read(LatencyFailed) if each.why in ("out of memory", "timed out")
-    }
-    known |= {each.point: each for each in run.read(LatencyMeasured)}
-    order = shuffle_points(plan.points, limits.expected_bytes, seed=settings.seed)
-    for record in (known[point] for point in order if point in known):
-        limits.add(record)
-    todo = [point for point in order if point not in known]
-    for place, point in enumerate(todo):
-        detail = f"{point.model} {point.shape_text} {point.precision} {point.device}"
-        watch(Progress(task="timing", done=place, total=len(todo), detail=detail))
-        outcome = limits.refuse(point) or bench.measure(
-            point,
-            plan.candidates[point.model],
-            plan.costs[point.model, point.size],
-            place=len(known) + place,
-        )
-        run.append(outcome)
-        limits.add(outcome)
-    watch(Progress(task="timing", done=len(todo), total=len(todo)))
-    return len(order) - len(todo)
+def _ceilings(run: RunFolder, place: Place) -> tuple[CeilingsMeasured, ...]:
+    """Of each device and precision, in the order of the devices."""
+    found = {(each.device, each.precision): each for each in run.read(CeilingsMeasured)}
+    order = list(place.devices)
+    return tuple(sorted(found.values(), key=lambda each: order.index(each.device) if each.device in order else -1))
 
 
 def _conclude(

@@ -7,7 +7,7 @@ this machine and data that load alike.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import msgspec
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, Preprocessing, open_dataset
 from modelhound.data.recommended import data_kind, item_kind, machine_kind, remember_loader
-from modelhound.errors import RequestError
+from modelhound.errors import CrewError, RequestError
 from modelhound.meter import count_cores, describe_machine, resolve_device, utc_now
 from modelhound.models import Network, find_models
 from modelhound.records import (
@@ -29,16 +29,18 @@ from modelhound.records import (
     Progress,
     Record,
     RunStarted,
+    StepMeasured,
     Watch,
     silent,
     to_plain,
 )
 from modelhound.settings import DEFAULT_MODELS, LoaderFile, LoaderSearchSettings, LoaderSettings
-from modelhound.store import RunFolder, default_run_path, open_run, read_run, write_file
+from modelhound.store import default_run_path, write_file
 
 if TYPE_CHECKING:
     from modelhound.analysis.pairs import Pair
     from modelhound.feeding import Study
+    from modelhound.feeding.afar import Keep, Keeper
 
 __all__ = ["LoaderResult", "loader", "run_loader"]
 
@@ -57,6 +59,12 @@ class LoaderResult(msgspec.Struct, frozen=True, kw_only=True):
     num_resumed: int
     """Runs that an earlier start had made."""
     out: Path | None
+    host: str = ""
+    """The machine of a cluster that this is of."""
+    hosts: tuple["LoaderResult", ...] = ()
+    """On a cluster: the result of every machine, in order of their names. This one is then that of the first."""
+    lost: dict[str, str] = {}
+    """Machines of the cluster without a result, and why."""
 
     @property
     def recommended(self) -> LoaderSettings | None:
@@ -65,6 +73,8 @@ class LoaderResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """The document that `hound loader --json` prints."""
+        if self.hosts:
+            return {"hosts": {each.host: each.to_json() for each in self.hosts}, "lost": self.lost}
         kinds = self.answer.kinds
         return {
             "run": str(self.run),
@@ -102,6 +112,34 @@ def loader(
 
 def run_loader(settings: LoaderSearchSettings, *, watch: Watch = silent) -> LoaderResult:
     """Do what `settings` ask for."""
+    from modelhound.feeding.afar import keep_here
+
+    return _run_here(settings, keep_here, watch) if settings.on == "local" else _run_on_hosts(settings, watch)
+
+
+def run_for_others(settings: LoaderSearchSettings, known: Sequence[Record], send: Callable[[Any], None]) -> None:
+    """On a machine of a cluster: do it here and pass everything on."""
+    from modelhound.feeding.afar import relay_to
+
+    send(_run_here(settings, relay_to(send, known), send))
+
+
+def _run_on_hosts(settings: LoaderSearchSettings, watch: Watch) -> LoaderResult:
+    from modelhound.feeding.afar import feed_hosts
+
+    base = settings.run or default_run_path("loader", settings.data, to_plain(settings))
+    found, lost = feed_hosts(settings, base, "modelhound.verbs.loader:run_for_others", watch=watch)
+    if not found:
+        raise CrewError(f"cannot measure on this cluster: {'; '.join(f'{host}: {why}' for host, why in lost.items())}")
+    results: list[LoaderResult] = []
+    for host, (path, result) in found.items():
+        out = None if settings.out is None else settings.out.with_stem(f"{settings.out.stem}-{host}")
+        results.append(msgspec.structs.replace(result, run=path, out=out, host=host))
+        _write_out(out, result.answer)
+    return msgspec.structs.replace(results[0], hosts=tuple(results), lost=lost)
+
+
+def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> LoaderResult:
     wait_asleep()  # before anything below loads torch
     models = find_models(settings.models, where=settings.where, watch=watch) if settings.models != ("auto",) else ()
     watch(Progress(task="loading libraries", done=0, total=1))
@@ -128,8 +166,7 @@ def run_loader(settings: LoaderSearchSettings, *, watch: Watch = silent) -> Load
     from modelhound.feeding.concluding import headline, weigh_kinds
     from modelhound.feeding.supplying import build_networks
 
-    with open_run(path, verb="loader", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
-        known = read_run(path).records
+    with keep(path, settings, identity) as (run, known):
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
         networks, failed = build_networks(models, settings, dataset.modality, device, watch=watch)
         for failure in failed:
@@ -203,6 +240,8 @@ class _Found:
 
     kinds: list[KindAnswer] = dataclasses.field(default_factory=list)
     prepared: ItemsPrepared | None = None
+    steps: list[StepMeasured] = dataclasses.field(default_factory=list)
+    """Computing alone, which is the same for all kinds of items."""
     runs: list[FeedMeasured] = dataclasses.field(default_factory=list)
     failures: list[PairFailed] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -242,7 +281,7 @@ def _study_kind(
     kind: str,
     networks: dict[str, Network],
     case: _Case,
-    run: RunFolder,
+    run: "Keeper",
     known: Sequence[Record],
     watch: Watch,
     found: _Found,
@@ -275,7 +314,13 @@ def _study_kind(
             found.prepared = earlier[0] if earlier else cost
             if not earlier:
                 run.append(cost)
-        asked = _ask(kind, dataset, fitting, pairs, case, run, known, watch)
+
+        def tell(record: Record) -> None:
+            run.append(record)
+            if isinstance(record, StepMeasured):
+                found.steps.append(record)
+
+        asked = _ask(kind, dataset, fitting, pairs, case, (*known, *found.steps), tell, watch)
         studied = study(asked)
         answer, notes = conclude(asked, studied, num_items=case.run_items, options=settings.tune)
         found.notes += notes
@@ -293,8 +338,8 @@ def _ask(
     networks: dict[str, Network],
     pairs: "tuple[Pair, ...]",
     case: _Case,
-    run: RunFolder,
     known: Sequence[Record],
+    tell: Callable[[Record], None],
     watch: Watch,
 ) -> "Study":
     from modelhound.feeding import Feed, Study
@@ -319,7 +364,7 @@ def _ask(
         budget=settings.budget,
         seed=settings.seed,
         known=known,
-        tell=run.append,
+        tell=tell,
         watch=watch,
     )
 
@@ -329,9 +374,14 @@ def _hand_out(settings: LoaderSearchSettings, answer: LoaderAnswer) -> None:
     recommended = tuple(kind.recommended for kind in answer.kinds if kind.recommended is not None)
     for each in recommended:
         remember_loader(each)
-    if settings.out is not None and recommended:
+    _write_out(settings.out, answer)
+
+
+def _write_out(out: Path | None, answer: LoaderAnswer) -> None:
+    recommended = tuple(kind.recommended for kind in answer.kinds if kind.recommended is not None)
+    if out is not None and recommended:
         content = msgspec.json.encode(LoaderFile(settings=recommended))
-        write_file(settings.out, msgspec.json.format(content, indent=2) + b"\n")
+        write_file(out, msgspec.json.format(content, indent=2) + b"\n")
 
 
 def _describe_run(run: FeedMeasured) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import msgspec
 from modelhound.analysis.bottlenecks import find_bottlenecks
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, modality_of, open_dataset
+from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import loader_for
 from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
@@ -33,7 +34,7 @@ from modelhound.records import (
     silent,
     to_plain,
 )
-from modelhound.settings import PROFILE_MODELS, ProfileSettings
+from modelhound.settings import PROFILE_MODELS, LoaderSettings, ProfileSettings
 from modelhound.store import RunFolder, default_run_path, open_run
 
 if TYPE_CHECKING:
@@ -107,10 +108,12 @@ def run_profile(settings: ProfileSettings, *, watch: Watch = silent) -> ProfileR
     devices = tuple(dict.fromkeys(resolve_device(device) for device in settings.device))
     if "cpu" in devices:
         keep_freed_memory()
-    settings, loader_notes = _with_loader_file(settings)
+    settings, loader, loader_notes = _with_loader_file(settings)
     datasets = [_open(settings, data, watch) for data in (settings.data, *settings.also)]
     models = asked if asked is not None else _usual_models(settings, datasets, watch)
     identity = _identity(settings, datasets, devices)
+    if loader is not None and loader.prefetch != BATCHES_AHEAD:
+        identity["prefetch"] = loader.prefetch
     named = {**identity, "models": [str(model) for model in models]}
     path = settings.run or default_run_path("profile", settings.data, named)
     with (
@@ -119,7 +122,9 @@ def run_profile(settings: ProfileSettings, *, watch: Watch = silent) -> ProfileR
     ):
         started = RunStarted(at=utc_now(), device=", ".join(devices), machine=describe_machine())
         run.append(started)
-        job = _Job(settings=settings, datasets=datasets, devices=devices, folder=folder, run=run, watch=watch)
+        job = _Job(
+            settings=settings, loader=loader, datasets=datasets, devices=devices, folder=folder, run=run, watch=watch
+        )
         job.prepare(models, head_models)
         job.measure()
         findings = find_bottlenecks(job.records, seed=settings.seed)
@@ -138,15 +143,16 @@ def run_profile(settings: ProfileSettings, *, watch: Watch = silent) -> ProfileR
     )
 
 
-def _with_loader_file(settings: ProfileSettings) -> tuple[ProfileSettings, tuple[str, ...]]:
-    """Batch and workers of the file, where there is one and the request leaves them open; and a note that says so."""
+def _with_loader_file(settings: ProfileSettings) -> tuple[ProfileSettings, LoaderSettings | None, tuple[str, ...]]:
+    """Batch and workers of the file, where there is one and the request leaves them open; the file; a note that says so."""
     if settings.loader is None:
-        return settings, ()
+        return settings, None, ()
     found = loader_for(settings.loader, settings.data)
     batch = str(found.batch) if settings.batch == "auto" else settings.batch
     workers = found.workers if settings.workers is None else settings.workers
-    note = f"loaded in batches of {batch} with {workers} loader processes, as {settings.loader} says"
-    return dataclasses.replace(settings, batch=batch, workers=workers, loader=None), (note,)
+    ahead = f", {found.prefetch} batches ahead each" if workers else ""
+    note = f"loaded in batches of {batch} with {workers} loader processes{ahead}, as {settings.loader} says"
+    return dataclasses.replace(settings, batch=batch, workers=workers, loader=None), found, (note,)
 
 
 def _open(settings: ProfileSettings, data: str, watch: Watch) -> Dataset:
@@ -200,13 +206,14 @@ class _Job:
         self,
         *,
         settings: ProfileSettings,
+        loader: LoaderSettings | None,
         datasets: Sequence[Dataset],
         devices: Sequence[str],
         folder: Path,
         run: RunFolder,
         watch: Watch,
     ) -> None:
-        self._settings, self._datasets, self._devices = settings, datasets, devices
+        self._settings, self._loader, self._datasets, self._devices = settings, loader, datasets, devices
         self._folder, self._run, self._watch = folder, run, watch
         self._known = {record.key: record for record in run.read(ConfigurationProfiled)}
         self._rounds: list[Round] = []
@@ -295,6 +302,7 @@ class _Job:
                 stamp=each.stamp,
                 device=each.device,
                 folder=self._folder,
+                loader=self._loader,
                 watch=self._watch,
             )
         except (RequestError, StoreError):

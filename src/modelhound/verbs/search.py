@@ -18,7 +18,7 @@ from modelhound.analysis.ranking import rank_models
 from modelhound.compat import free_at_once, import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
 from modelhound.errors import BrokenItemError, ModelError, RequestError
-from modelhound.meter import available_memory, describe_machine, resolve_device, utc_now
+from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
     Failure,
@@ -134,7 +134,10 @@ def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> Search
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
     import_timm()
     device = resolve_device(settings.device)
+    _prepare_memory_and_device(settings, device)
+    meter = Meter()
     dataset = _open(settings, watch)
+    open_seconds = meter.wall_seconds
     models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
     _check_modality(models, dataset)
     job = Job(
@@ -146,7 +149,7 @@ def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> Search
         tell=lambda record: None,
         watch=watch,
     )
-    return foresee(use_recommended(job)[0])
+    return foresee(use_recommended(job)[0], open_seconds=open_seconds)
 
 
 def run_search(

@@ -17,6 +17,7 @@ import msgspec
 from modelhound.analysis.bounds import Verdict, judge_blocks
 from modelhound.analysis.findings import Finding, check_findings
 from modelhound.analysis.scaling import Scaling, measure_scaling
+from modelhound.analysis.step_times import StepTimes, measure_steps
 from modelhound.analysis.telemetry import summarise_telemetry
 from modelhound.compat import import_timm, wait_asleep
 from modelhound.data import Dataset
@@ -26,7 +27,7 @@ from modelhound.errors import RequestError
 from modelhound.launch import Cluster, slurm
 from modelhound.launch.ranks import OVER, follow
 from modelhound.meter import describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, find_models, source_of
+from modelhound.models import find_models
 from modelhound.records import (
     BlocksMeasured,
     Failure,
@@ -46,6 +47,7 @@ from modelhound.store import default_run_path, open_run, write_file
 __all__ = ["Submitted", "TrainAnswer", "TrainResult", "run_train", "submit_train", "train", "train_on_node"]
 
 _NOT_DECISIVE = ("workers", "compile")
+_USUAL_CLUSTER_WORKERS = 7  # of each rank, which has a core too: clusters often have eight per GPU
 
 
 class TrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +107,11 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
         chosen = [each for each in self.ranks if (each.model, each.num_ranks) == (run.model, run.num_ranks)]
         return sorted(chosen, key=lambda each: each.rank)
 
+    def times_of(self, run: ModelTrained) -> StepTimes | None:
+        """Data and training per batch and epoch, on the first rank."""
+        ranks = self.ranks_of(run)
+        return measure_steps(run, ranks[0]) if ranks else None
+
     def _run_to_json(self, run: ModelTrained) -> dict[str, Any]:
         plain: dict[str, Any] = to_plain(run)
         return {
@@ -113,6 +120,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "checkpoint": str(self.run / run.checkpoint),
             "read_back": self.read_back.get(run.model),
             "final_loss": run.losses[-1] if run.losses else None,
+            "times": to_plain(self.times_of(run)),
             "phases": self._phases(run),
         }
 
@@ -153,6 +161,7 @@ def run_train(settings: TrainSettings, *, cluster: Cluster | None = None, watch:
         )
     wait_asleep()  # before anything below loads torch
     from modelhound.training.items import open_items
+    from modelhound.training.limits import check_items, check_modality, check_ranks
     from modelhound.training.series import Series, latest
 
     models = find_models(settings.model)
@@ -160,10 +169,11 @@ def run_train(settings: TrainSettings, *, cluster: Cluster | None = None, watch:
     import_timm()
     watch(Progress(task="loading libraries", done=1, total=1))
     device = resolve_device(settings.device)
-    _check_ranks(settings, device, cluster)
+    check_ranks(settings, device, cluster)
     dataset, test = open_items(settings, watch)
+    check_items(settings, dataset)
     settings, prefetch = _with_loader_file(settings, dataset)
-    _check_modality(models, dataset)
+    check_modality(models, dataset)
     identity = _identity(settings, dataset, test, device)
     path = settings.run or default_run_path("train", settings.data, {**identity, "models": list(map(str, models))})
     with open_run(path, verb="train", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
@@ -214,14 +224,16 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 def submit_train(settings: TrainSettings) -> Submitted:
     """Hand the request to SLURM, or show what would be handed over."""
     find_models(settings.model)  # a typing error shows here and not tomorrow
-    most = max(settings.num_ranks())
-    gpus = settings.gpus if settings.gpus is not None else -(-most // settings.nodes) * (settings.device != "cpu")
+    ranks_per_node = -(-max(settings.num_ranks()) // settings.nodes)
+    gpus = settings.gpus if settings.gpus is not None else ranks_per_node * (settings.device != "cpu")
+    workers = settings.workers if settings.workers is not None else _USUAL_CLUSTER_WORKERS
     job = slurm.Job(
         name="hound-train",
         partition=settings.partition,
         minutes=settings.minutes,
         num_nodes=settings.nodes,
         num_gpus=gpus,
+        num_cores=ranks_per_node * (workers + 1),
     )
     asked = to_plain(
         dataclasses.replace(settings, slurm=False, dry_run=False, partition=None, minutes=60, gpus=None, nodes=1)
@@ -239,6 +251,9 @@ def train_on_node(asked: dict[str, Any]) -> None:
     settings = TrainSettings(**asked)
     assert settings.run is not None  # `submit_train` chose it
     cluster = slurm.find_place()
+    if settings.device == "cpu":  # no GPUs to count ranks by
+        ranks_per_node = -(-max(settings.num_ranks()) // cluster.num_nodes)
+        cluster = dataclasses.replace(cluster, ranks_per_node=ranks_per_node)
     if cluster.node > 0:
         follow(settings.run, cluster)
         return
@@ -249,20 +264,6 @@ def train_on_node(asked: dict[str, Any]) -> None:
         write_file(settings.run / OVER, b"")
 
 
-def _check_ranks(settings: TrainSettings, device: str, cluster: Cluster | None) -> None:
-    most = max(settings.num_ranks())
-    if most == 1 or not device.startswith("cuda"):
-        return
-    import torch
-
-    num_gpus = torch.cuda.device_count() * (cluster.num_nodes if cluster else 1)
-    if most > num_gpus:
-        raise RequestError(
-            f"cannot run {most} ranks on {num_gpus} GPUs: expected one GPU for each rank, use --ranks {num_gpus} or fewer, or "
-            "--device cpu"
-        )
-
-
 def _with_loader_file(settings: TrainSettings, dataset: Dataset) -> tuple[TrainSettings, int]:
     """Batch, workers and prefetch of the file, where there is one and the request leaves them open."""
     if settings.loader is None:
@@ -271,14 +272,6 @@ def _with_loader_file(settings: TrainSettings, dataset: Dataset) -> tuple[TrainS
     batch = found.batch if settings.batch is None else settings.batch
     workers = found.workers if settings.workers is None else settings.workers
     return dataclasses.replace(settings, batch=batch, workers=workers), found.prefetch
-
-
-def _check_modality(models: Sequence[ModelRef], dataset: Dataset) -> None:
-    for model in models:
-        if dataset.modality not in source_of(model).modalities:
-            raise RequestError(
-                f"cannot train {model} on {dataset.name!r}: expected a network of {dataset.modality}s, choose another --model"
-            )
 
 
 def _identity(settings: TrainSettings, dataset: Dataset, test: Dataset, device: str) -> dict[str, Any]:

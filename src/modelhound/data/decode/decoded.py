@@ -17,6 +17,7 @@ from modelhound.data.dataset import Dataset
 from modelhound.data.decode.decoders import Choice, choose_decoder, find_decoders
 from modelhound.data.decode.decoding import decode_on_device, decode_on_host
 from modelhound.data.loading import InputForm
+from modelhound.data.normalising import normalise
 from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant
 from modelhound.data.source import UnreadableItemError
 from modelhound.data.sources.prepared import PreparedReader
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["DecodedChunk", "decode"]
 
 _TASK = "decoding items"
-_NUM_CHANNELS, _BYTES_PER_FLOAT = 3, 4
 _NUM_SAMPLES = 8  # files that decoders are measured on
 _MAX_THREADS = 16
 
@@ -76,7 +76,6 @@ class DecodedChunk:
             return made.to(dtype=dtype, memory_format=layout)
         assert isinstance(form, Preprocessing)  # texts were refused when decoding began
         pixels = self._here(self.pixels[Variant.of(form)][start:stop])
-        normalise = _normalise_exactly if pixels.device.type == "cpu" else _normalise_at_once
         return normalise(pixels, form, dtype, layout)
 
     def _here(self, tensor: "Tensor") -> "Tensor":
@@ -168,40 +167,3 @@ def _choose(dataset: Dataset, positions: Sequence[int], device: str, threads: in
         except UnreadableItemError:
             continue  # named when its turn comes
     return choose_decoder(files, device=device, threads=threads)
-
-
-def _normalise_exactly(
-    pixels: "Tensor", form: Preprocessing, dtype: "torch.dtype", layout: "torch.memory_format"
-) -> "Tensor":
-    """The arithmetic of timm's transform in its order; image by image, which stays in the CPU's cache."""
-    import torch
-
-    mean, std = torch.tensor(form.mean), torch.tensor(form.std)
-    height, width = form.input_size
-    images = torch.empty((len(pixels), _NUM_CHANNELS, height, width), dtype=dtype, memory_format=layout)
-    if layout == torch.channels_last:  # as the pixels lie: a row is one long vector
-        places, parts = images.permute(0, 2, 3, 1).view(len(pixels), height, -1), pixels.view(len(pixels), height, -1)
-        mean, std = mean.repeat(width), std.repeat(width)
-    else:
-        places, parts = images, pixels.permute(0, 3, 1, 2)
-        mean, std = mean.view(-1, 1, 1), std.view(-1, 1, 1)
-    for place, part in zip(places, parts, strict=True):
-        made = place if dtype == torch.float32 else torch.empty_like(place, dtype=torch.float32)
-        made.copy_(part.contiguous()).div_(255).sub_(mean).div_(std)
-        if made is not place:
-            place.copy_(made)
-    return images
-
-
-def _normalise_at_once(
-    pixels: "Tensor", form: Preprocessing, dtype: "torch.dtype", layout: "torch.memory_format"
-) -> "Tensor":
-    """(x / 255 - mean) / std as one multiplication and addition in fp32, rounded once to `dtype`."""
-    import torch
-
-    mean, std = (torch.tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in (form.mean, form.std))
-    scale, shift = ((1 / (255 * std)).float().to(pixels.device), (-mean / std).float().to(pixels.device))
-    images = torch.empty(
-        (len(pixels), _NUM_CHANNELS, *form.input_size), dtype=dtype, device=pixels.device, memory_format=layout
-    )
-    return torch.addcmul(shift, pixels.permute(0, 3, 1, 2), scale, out=images)

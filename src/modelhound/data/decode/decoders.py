@@ -39,7 +39,9 @@ _DEVICE_TOLERANCE = 4.0  # grey levels, on average over an image: wrong colours 
 _PROBE_SIZES = ((160, 120), (97, 61), (47, 33))  # with odd ones: they end in the middle of a block
 _MEASURED_FILES = 8
 _MEASURED_PIXELS = 1 << 22  # more would take seconds, with photographs fresh from a camera
-_MOST_USEFUL_THREADS = 5  # 16 threads decoded and resized five times what one did (benchmarks/results/engine_202611.md)
+# 16 threads decoded and resized five times what one did (benchmarks/results/engine_202611.md), and three fifths of that is
+# resizing, which is not measured here and costs a device next to nothing
+_WORTH_OF_THREADS = 2
 _MEASURED_ROUNDS = 3
 _NUM_CHANNELS = 3
 _DEVICE_BATCH = 64  # so many files at once show what nvJPEG can do
@@ -123,7 +125,7 @@ def _measure(decoder: Decoder, files: list[bytes], threads: int) -> float:
     if decoder.device == "cpu":
         start = seconds_now()
         decoder.decode(files)
-        return len(files) * min(threads, _MOST_USEFUL_THREADS) / (seconds_now() - start)
+        return len(files) * min(threads, _WORTH_OF_THREADS) / (seconds_now() - start)
     import torch
 
     many = (files * (_DEVICE_BATCH // len(files) + 1))[:_DEVICE_BATCH]

@@ -22,7 +22,7 @@ from modelhound.data.images import IMAGE_SUFFIXES, check_image, decode_image
 from modelhound.data.known_files import FileTrace
 from modelhound.data.source import DataRequest, Listing, Reader, UnreadableItemError, printable
 from modelhound.data.sources.embedded import EMBEDDED
-from modelhound.data.sources.links import LEADS_OUT, leads_out
+from modelhound.data.sources.links import leads_out, open_inside
 from modelhound.errors import DataError
 from modelhound.records import ItemSkipped
 
@@ -101,16 +101,17 @@ class FileReader:
         return os.path.join(self.root, self.paths[position])  # noqa: PTH118 - as above
 
     def _read_file(self, position: int) -> bytes:
-        if not self.follow_links and leads_out(self.root, self.paths[position]):
-            raise UnreadableItemError(LEADS_OUT)
         try:
-            # not to wait for a named pipe that nobody writes to
-            handle = os.open(self._path(position), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            handle = open_inside(self.root, self.paths[position], follow_links=self.follow_links)
             try:
-                if not stat.S_ISREG(os.fstat(handle).st_mode):
+                status = os.fstat(handle)
+                if not stat.S_ISREG(status.st_mode):
                     raise UnreadableItemError("it is not a regular file")
-                with open(handle, "rb", buffering=0, closefd=False) as file:
-                    return file.readall()
+                data = os.read(handle, status.st_size)
+                if len(data) == status.st_size:
+                    return data
+                with open(handle, "rb", buffering=0, closefd=False) as file:  # too large for one call, or it shrank
+                    return data + file.readall()
             finally:
                 os.close(handle)
         except OSError as error:

@@ -1,0 +1,172 @@
+"""The lines that quality.py writes and reads: what is known of one target.
+
+In:  what came of trials, full trainings and scorers
+Out: lines of JSON, appended; the same lines as outcomes
+Nothing here trains or judges. Right and wrong answers are kept, a bit for each item, so that any race can be replayed.
+"""
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, Outcome, Trial
+from modelhound.finals.trials import TrialResult
+from modelhound.records import unpack_items
+
+__all__ = [
+    "Floats",
+    "Line",
+    "Notebook",
+    "Records",
+    "outcome_of",
+    "pack_right",
+    "read_records",
+    "trial_line",
+    "trial_of",
+    "truth_line",
+]
+
+Line = dict[str, Any]
+Floats = NDArray[np.float64]
+_LEAST_CANDIDATES = 8  # that were tried at every stage and trained to the end
+
+
+class Notebook:
+    """The records of one target: what is known, and where new lines go."""
+
+    def __init__(self, target: str, known: Path | None, out: Path) -> None:
+        """What lies in `known` is copied to `out` first."""
+        self.path = out / f"{target}.jsonl"
+        out.mkdir(parents=True, exist_ok=True)
+        earlier = None if known is None else known / f"{target}.jsonl"
+        if earlier is not None and earlier.is_file() and earlier.resolve() != self.path.resolve():
+            self.path.write_bytes(earlier.read_bytes())
+        self.lines: list[Line] = [json.loads(line) for line in self.path.open()] if self.path.is_file() else []
+
+    def add(self, line: Line) -> None:
+        self.lines.append(line)
+        with self.path.open("a") as file:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    def find(self, kind: str) -> Iterator[Line]:
+        return (line for line in self.lines if line["kind"] == kind)
+
+
+def trial_line(trial: Trial, result: TrialResult) -> Line:
+    """What came of a short training."""
+    return {
+        "kind": "trial",
+        "name": trial.model,
+        "notch": trial.notch,
+        "fold": trial.fold,
+        "stage": trial.stage,
+        "right": pack_right(unpack_items(result.item_scores)) if result.item_scores else "",
+        "loss": round(result.loss, 5),
+        "seconds": round(result.seconds, 3),
+        "error": result.error,
+    }
+
+
+def truth_line(name: str, notch: int, seed: int, result: TrialResult) -> Line:
+    """What came of full fine-tuning; which items were right is not kept."""
+    score = float(unpack_items(result.item_scores).mean()) if result.item_scores and not result.error else None
+    return {
+        "kind": "truth",
+        "name": name,
+        "notch": notch,
+        "seed": seed,
+        "score": score if score is None else round(score, 6),
+        "seconds": round(result.seconds, 3),
+        "error": result.error,
+    }
+
+
+def trial_of(line: Mapping[str, Any]) -> Trial:
+    """Which trial a line is of."""
+    return Trial(model=line["name"], notch=line["notch"], fold=line["fold"], stage=line["stage"])
+
+
+def outcome_of(line: Mapping[str, Any]) -> Outcome | None:
+    """What a trial's line says; None where it failed."""
+    if line["error"]:
+        return None
+    count, packed = line["right"]
+    right = np.unpackbits(np.frombuffer(base64.b85decode(packed), dtype=np.uint8))[:count]
+    return Outcome(item_scores=right.astype(np.float64), loss=line["loss"], seconds=line["seconds"])
+
+
+def pack_right(right: NDArray[Any]) -> list[Any]:
+    """Right or wrong, a bit each."""
+    return [len(right), base64.b85encode(np.packbits(right > 0.5).tobytes()).decode()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """All that is known of one target."""
+
+    about: dict[str, Any]
+    names: tuple[str, ...]
+    scores: Mapping[str, Floats]
+    num_parameters: Floats
+    published: Floats
+    """The accuracies that the candidates' makers tell."""
+    feature_seconds: float
+    outcomes: Mapping[Trial, Outcome | None]
+    truth: Floats
+    """Mean over seeds at the best rate."""
+    by_seed: Floats
+    """[seeds, candidates], at that rate."""
+    epoch_seconds: Floats
+
+
+def read_records(folder: Path, targets: Sequence[str]) -> list[Records]:
+    """The targets whose truth is complete."""
+    found = []
+    for target in targets:
+        path = folder / f"{target}.jsonl"
+        if path.is_file():
+            records = _understand([json.loads(line) for line in path.open()])
+            if records is not None:
+                found.append(records)
+    return found
+
+
+def _understand(lines: Sequence[dict[str, Any]]) -> Records | None:
+    about = next(line for line in lines if line["kind"] == "target")
+    scores = {line["name"]: line for line in lines if line["kind"] == "scores"}
+    truth: dict[str, dict[int, dict[int, float]]] = {}
+    seconds: dict[str, list[float]] = {}
+    for line in lines:
+        if line["kind"] == "truth":
+            seconds.setdefault(line["name"], []).append(line["seconds"])
+            value = 0.0 if line["score"] is None else line["score"]
+            truth.setdefault(line["name"], {}).setdefault(line["notch"], {})[line["seed"]] = value
+    tried = {line["name"] for line in lines if line["kind"] == "trial" and line["stage"] == len(CYCLES) - 1}
+    names = tuple(name for name in scores if name in tried and _is_whole(truth.get(name)))
+    if len(names) < _LEAST_CANDIDATES:
+        return None
+    best = {name: max(truth[name].values(), key=lambda seeds: float(np.mean(list(seeds.values())))) for name in names}
+    by_seed = np.array([[best[name][seed] for name in names] for seed in (0, 1)])
+    shared = [key for key in scores[names[0]]["scores"] if all(key in scores[name]["scores"] for name in names)]
+    return Records(
+        about=about,
+        names=names,
+        scores={key: np.array([scores[name]["scores"][key] for name in names]) for key in shared},
+        num_parameters=np.array([float(scores[name]["num_parameters"]) for name in names]),
+        published=np.array([float(scores[name].get("published", 0.0)) for name in names]),
+        feature_seconds=sum(scores[name]["seconds"] for name in names),
+        outcomes={trial_of(line): outcome_of(line) for line in lines if line["kind"] == "trial"},
+        truth=by_seed.mean(axis=0),
+        by_seed=by_seed,
+        epoch_seconds=np.array([float(np.median(seconds[name])) / FULL_EPOCHS for name in names]),
+    )
+
+
+def _is_whole(rates: dict[int, dict[int, float]] | None) -> bool:
+    return rates is not None and len(rates) >= 2 and all(len(seeds) == 2 for seeds in rates.values())

@@ -1,0 +1,41 @@
+"""How long data and training take, per batch and per epoch.
+
+In:  a ModelTrained and the RankTrained of its first rank
+Out: StepTimes: means over the steps of the last start; the first batch apart, which waits for the loader to start
+Nothing here measures.
+"""
+
+import msgspec
+
+from modelhound.records import ModelTrained, RankTrained
+
+__all__ = ["StepTimes", "measure_steps"]
+
+_DATA = ("wait for data", "data to device")
+_TRAINING = ("augment", "forward", "backward", "communication", "optimiser", "logging", "other")
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of one rank; what loader processes do meanwhile costs it nothing and is not in here."""
+
+    data_seconds_per_batch: float
+    training_seconds_per_batch: float
+    data_seconds_per_epoch: float
+    training_seconds_per_epoch: float
+    first_batch_seconds: float
+
+
+def measure_steps(run: ModelTrained, rank: RankTrained) -> StepTimes | None:
+    """None of a start that had no steps left to do."""
+    if not rank.num_steps:
+        return None
+    seconds = {each.phase: each.total for each in rank.phases}
+    data, training = (sum(seconds.get(name, 0.0) for name in phases) / rank.num_steps for phases in (_DATA, _TRAINING))
+    steps_per_epoch = run.num_items // (run.batch * run.num_ranks)
+    return StepTimes(
+        data_seconds_per_batch=data,
+        training_seconds_per_batch=training,
+        data_seconds_per_epoch=data * steps_per_epoch,
+        training_seconds_per_epoch=training * steps_per_epoch,
+        first_batch_seconds=seconds.get("first batch", 0.0),
+    )

@@ -1,0 +1,262 @@
+"""What a person sees of `hound latency`: tables of times, laws in words, what bounds the points, runs beside each other.
+
+In:  what the verb brought back
+Out: tables and sentences on a console
+Nothing here measures, and nothing ends the command.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from modelhound.analysis.wording import count_text
+from modelhound.cli.console import make_table, open_console
+from modelhound.cli.offering import show_failures, show_resumed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from modelhound.analysis.comparison import Comparison
+    from modelhound.records import LatencyPoint
+    from modelhound.verbs.latency import LatencyPlan, LatencyResult
+
+__all__ = ["show_comparison", "show_latency", "show_plan"]
+
+_MOST_DETAILS = 30
+_MOST_FAILURES = 12
+_ROUNDED = {
+    "none": ", nothing rounds to TF32",
+    "convolutions": ", convolutions round to TF32",
+    "all": ", all products round to TF32",
+}
+_SHORT = {"out of memory": "memory", "timed out": "too slow", "crashed": "crashed", "error": "error"}
+
+
+def show_plan(plan: "LatencyPlan") -> None:
+    from modelhound.analysis.wording import bytes_text, seconds_text
+
+    console = open_console()
+    table = make_table("model", "device", "precision", "points>", "a call, from>", "to>", "memory, to>", "to measure>")
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for place, each in enumerate(plan.priced):
+        groups.setdefault((each.point.model, each.point.device, each.point.precision), []).append(place)
+    for (model, device, precision), places in groups.items():
+        own = [plan.priced[place] for place in places]
+        calls = [each.call_seconds.seconds for each in own if each.call_seconds]
+        shown = (seconds_text(min(calls)), seconds_text(max(calls))) if calls else ("–", "–")
+        most = bytes_text(max(each.memory_bytes for each in own))
+        table.add_row(
+            model, device, precision, str(len(own)), *shown, most, seconds_text(sum(each.point_seconds for each in own))
+        )
+    console.print(table)
+    refused = [each.refusal for each in plan.priced if each.refusal]
+    console.print(f"{len(plan.priced)} points would take about {_duration(plan.total_seconds)}.", highlight=False)
+    for device, precision, why in plan.basis:
+        console.print(f"{precision} on {device}: prices rest on {why}.", markup=False, highlight=False)
+    for refusal in refused[:_MOST_FAILURES]:
+        _say_row(console, refusal.point, f"{refusal.why}, {refusal.message}")
+    show_failures(plan.broken, console)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} minutes"
+
+
+def show_latency(result: "LatencyResult") -> None:
+    console = open_console()
+    if result.measured:
+        _show_times(result, console)
+        if len(result.measured) <= _MOST_DETAILS:
+            _show_details(result, console)
+        _show_laws(result, console)
+        _show_regimes(result, console)
+    else:
+        console.print("No point could be measured.", style="bold red")
+    for each in result.failed[:_MOST_FAILURES]:
+        _say_row(console, each.point, f"{each.why}{'' if each.tried else ' (predicted)'}: {each.message}")
+    if len(result.failed) > _MOST_FAILURES:
+        console.print(f"... and {len(result.failed) - _MOST_FAILURES} more points without a time.")
+    show_failures(result.broken, console)
+    for note, models in _gather((note, record.model) for record in result.measured for note in record.notes).items():
+        console.print(
+            f"Note: {', '.join(dict.fromkeys(models))}: {note}", style="yellow", markup=False, highlight=False
+        )
+    for note in result.notes:
+        console.print(f"Note: {note}", style="yellow", markup=False, highlight=False)
+    show_resumed(result.num_resumed, "point", console)
+
+
+def _say_row(console: "Console", point: "LatencyPoint", why: str) -> None:
+    text = f"{point.model} {point.shape_text} {point.precision} {point.device}: {why}"
+    console.print(text, style="yellow", markup=False, highlight=False)
+
+
+def _gather(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    gathered: dict[str, list[str]] = {}
+    for key, value in pairs:
+        gathered.setdefault(key, []).append(value)
+    return gathered
+
+
+def _show_times(result: "LatencyResult", console: "Console") -> None:
+    """Medians, one table per axis; points that stand in one table already do not make another."""
+    from modelhound.analysis.wording import seconds_text
+
+    cells = {
+        row.point: seconds_text(row.mean_seconds if record.convention == "timm" else row.median_seconds)
+        for row, record in zip(result.summaries, result.measured, strict=True)
+    }
+    cells |= {each.point: _SHORT[each.why] for each in result.failed}
+    parameters = {each.model: count_text(each.num_parameters) for each in result.failed if each.num_parameters}
+    parameters |= {record.model: count_text(record.num_parameters) for record in result.measured}
+    for axis, lines in _lines([point for point in cells if point.image]) + _lines(
+        [point for point in cells if point.tokens]
+    ):
+        columns = sorted({place for line in lines.values() for place in line})
+        table = make_table(
+            "model", "params>", "held", "precision", "device", *(f"{axis} {place}>" for place in columns)
+        )
+        for (model, held, precision, device), line in lines.items():
+            found = [cells[line[place]] if place in line else "" for place in columns]
+            table.add_row(model, parameters.get(model, "–"), held, precision, device, *found)
+        console.print(table)
+
+
+def _lines(points: "Sequence[LatencyPoint]") -> "list[tuple[str, dict[tuple[str, ...], dict[int, LatencyPoint]]]]":
+    """Axis -> lines along it -> place on the axis -> point; the axis with the most places comes first."""
+    kind = "image" if points and points[0].image else "tokens"
+    places = {"batch": {point: point.batch for point in points}, kind: {point: point.size for point in points}}
+    shown: set[LatencyPoint] = set()
+    tables: list[tuple[str, dict[tuple[str, ...], dict[int, LatencyPoint]]]] = []
+    for axis in sorted(places, key=lambda axis: -len(set(places[axis].values()))):
+        lines: dict[tuple[str, ...], dict[int, LatencyPoint]] = {}
+        for point, place in places[axis].items():
+            held = f"{kind} {point.size}" if axis == "batch" else f"batch {point.batch}"
+            lines.setdefault((point.model, held, point.precision, point.device), {})[place] = point
+        if tables:
+            lines = {key: line for key, line in lines.items() if not shown.issuperset(line.values()) and len(line) > 1}
+        else:
+            shown.update(point for line in lines.values() if len(line) > 1 for point in line.values())
+            lines = {key: line for key, line in lines.items() if len(line) > 1} or lines
+        if lines:
+            tables.append((axis, lines))
+    return tables
+
+
+def _show_details(result: "LatencyResult", console: "Console") -> None:
+    from modelhound.analysis.wording import bytes_text, number_text, seconds_text
+
+    apart = any(record.host_seconds for record in result.measured)  # on a GPU host and device are two
+    table = make_table(
+        *("model", "shape", "median>", "interval", "samples>", "first call>"),
+        *(("host>", "kernels>") if apart else ()),
+        *("items/s>", "GFLOP/s>", "memory>", "bound by"),
+    )
+    for record, row in zip(result.measured, result.summaries, strict=True):
+        interval = (
+            f"{seconds_text(row.interval[0])} – {seconds_text(row.interval[1])}" if row.interval else "too few samples"
+        )
+        table.add_row(
+            record.model,
+            f"{record.point.shape_text}, {record.point.precision}, {record.point.device}",
+            seconds_text(row.median_seconds),
+            interval,
+            str(row.num_samples),
+            seconds_text(record.first_call_seconds),
+            *(
+                "–" if seconds is None else seconds_text(seconds)
+                for seconds in ((row.host_seconds, record.kernel_seconds) if apart else ())
+            ),
+            number_text(row.items_per_second),
+            number_text(row.flops_per_second * 1e-9),
+            bytes_text(record.peak_memory_bytes),
+            row.regime.bound,
+        )
+    console.print(table)
+
+
+def _show_laws(result: "LatencyResult", console: "Console") -> None:
+    from modelhound.analysis.wording import interval_text, share_text
+
+    if result.laws:
+        table = make_table("axis", "model", "held", "precision", "exponent>", "law", "")
+        for law in result.laws:
+            exponent = law.answer.law.exponent
+            told = f"{share_text(exponent.overall)} {interval_text(exponent.overall_interval)}" if exponent else "–"
+            verdict = f"{law.answer.hypothesis.name} {law.answer.verdict}"
+            where = f"{law.precision}, {law.device}"
+            table.add_row(law.axis, law.model, law.held, where, told, law.answer.law.sentence, verdict)
+        console.print(table)
+    for each in result.conclusions:
+        held = f", {each.held}" if each.held else ""
+        console.print(
+            f"{each.conclusion.sentence.rstrip('.')} ({each.precision} on {each.device}{held}).",
+            markup=False,
+            highlight=False,
+        )
+    for each_law in _telling(result):
+        console.print(f"  {each_law}", markup=False, highlight=False)
+
+
+def _telling(result: "LatencyResult") -> list[str]:
+    """Why a claim fails: for each hypothesis and device the one line that shows it best, that with the lowest exponent."""
+    best: dict[tuple[str, str], tuple[float, str]] = {}
+    for law in result.laws:
+        exponent = law.answer.law.exponent
+        if law.answer.verdict == "does not hold" and exponent is not None and law.answer.cause:
+            key = (law.answer.hypothesis.name, law.device)
+            found = (exponent.overall, law.answer.sentence)
+            best[key] = min(best.get(key, found), found)
+    return [sentence for _, sentence in best.values()]
+
+
+def _show_regimes(result: "LatencyResult", console: "Console") -> None:
+    from modelhound.analysis.wording import number_text
+
+    for each in result.ceilings:
+        bounds = _gather(
+            (row.regime.bound, row.point.model)
+            for row in result.summaries
+            if (row.point.device, row.point.precision) == (each.device, each.precision)
+        )
+        counted = ", ".join(
+            f"{len(models)} cannot be explained"
+            if bound == "unknown"
+            else f"{len(models)} {'is' if len(models) == 1 else 'are'} {bound}-bound"
+            for bound, models in sorted(bounds.items())
+        )
+        rates = ", ".join(f"{kind} {number_text(rate * 1e-9)}" for kind, rate in each.kind_flops_per_second.items())
+        told = f" ({rates})" if rates else ""
+        console.print(
+            f"{each.precision} on {each.device} ({each.device_name}{_ROUNDED.get(each.tf32 or '', '')}): "
+            f"at most {number_text(each.flops_per_second * 1e-9)} GFLOP/s{told} and "
+            f"{number_text(each.bytes_per_second * 1e-9)} GB/s were seen; of the points {counted or 'none was measured'}.",
+            markup=False,
+            highlight=False,
+        )
+    for prediction in result.prediction:
+        if prediction.error is not None:
+            console.print(
+                f"Prediction, {prediction.precision} on {prediction.device}: {prediction.error.sentence}.",
+                markup=False,
+                highlight=False,
+            )
+
+
+def show_comparison(comparison: "Comparison", console: "Console") -> None:
+    from modelhound.analysis.wording import interval_text, seconds_text, share_text
+
+    for run in comparison.runs:
+        table = make_table("point", f"{comparison.baseline}>", f"{run.name}>", "ratio>", "interval", "")
+        for point in run.points:
+            table.add_row(
+                point.name,
+                "–" if point.baseline_seconds is None else seconds_text(point.baseline_seconds),
+                "–" if point.seconds is None else seconds_text(point.seconds),
+                "–" if point.ratio is None else share_text(point.ratio),
+                "–" if point.interval is None else interval_text(point.interval),
+                point.change,
+            )
+        console.print(table)
+        console.print(f"{run.sentence}.", style="red" if run.slower else "", markup=False, highlight=False)
+    for note in comparison.notes:
+        console.print(f"Note: {note}", style="yellow", markup=False, highlight=False)

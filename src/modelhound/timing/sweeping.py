@@ -1,0 +1,84 @@
+"""Measure the points of a sweep on this machine, one after the other, as far as they are not known yet.
+
+In:  a SweepPlan, a bench, records of earlier starts
+Out: what the devices can do at most, then a record of every other point, each told as soon as it is there
+Nothing here knows where records are kept, or on which of several machines it runs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from modelhound.records import CeilingsMeasured, LatencyFailed, LatencyMeasured, LatencyPoint, Progress, Record, Watch
+from modelhound.settings import LatencySettings
+from modelhound.store import Memo
+from modelhound.timing.axes import shuffle_points
+from modelhound.timing.bench import Bench
+from modelhound.timing.limits import Limits
+from modelhound.timing.planning import SweepPlan
+
+__all__ = ["find_limits", "settled", "sweep_points"]
+
+
+def sweep_points(
+    plan: SweepPlan,
+    devices: Mapping[str, Sequence[str]],
+    settings: LatencySettings,
+    bench: Bench,
+    *,
+    known: Sequence[Record],
+    tell: Callable[[Record], None],
+    watch: Watch,
+) -> int:
+    """How many points were known, of those asked for."""
+    _measure_ceilings(devices, bench, known, tell)
+    limits = find_limits(plan, settings, bench)
+    before = settled(known)
+    order = shuffle_points(plan.points, limits.expected_bytes, seed=settings.seed)
+    for record in (before[point] for point in order if point in before):
+        limits.add(record)
+    todo = [point for point in order if point not in before]
+    for place, point in enumerate(todo):
+        detail = f"{point.model} {point.shape_text} {point.precision} {point.device}"
+        watch(Progress(task="timing", done=place, total=len(todo), detail=detail))
+        outcome = limits.refuse(point) or bench.measure(
+            point,
+            plan.candidates[point.model],
+            plan.costs[point.model, point.size],
+            place=len(before) + place,
+        )
+        tell(outcome)
+        limits.add(outcome)
+    watch(Progress(task="timing", done=len(todo), total=len(todo)))
+    return len(order) - len(todo)
+
+
+def settled(known: Sequence[Record]) -> dict[LatencyPoint, LatencyMeasured | LatencyFailed]:
+    """Points that need not be tried again: they have a time, or would fail once more."""
+    hopeless = ("out of memory", "timed out")
+    found: dict[LatencyPoint, LatencyMeasured | LatencyFailed] = {
+        each.point: each for each in known if isinstance(each, LatencyFailed) and each.why in hopeless
+    }
+    return found | {each.point: each for each in known if isinstance(each, LatencyMeasured)}
+
+
+def find_limits(plan: SweepPlan, settings: LatencySettings, bench: Bench) -> Limits:
+    """What the devices of the plan can hold, and what ran out of memory before."""
+    found = {device: bench.find_device(device) for device in dict.fromkeys(point.device for point in plan.points)}
+    return Limits(
+        plan.costs,
+        {device: each.memory_bytes for device, each in found.items()},
+        device_names={device: each.name for device, each in found.items()},
+        timeout=settings.timeout,
+        memo=Memo("out-of-memory"),
+    )
+
+
+def _measure_ceilings(
+    devices: Mapping[str, Sequence[str]], bench: Bench, known: Sequence[Record], tell: Callable[[Record], None]
+) -> None:
+    bench.ceilings |= {(each.device, each.precision): each for each in known if isinstance(each, CeilingsMeasured)}
+    for device, precisions in devices.items():
+        for precision in precisions:
+            if (device, precision) not in bench.ceilings:
+                found = bench.measure_ceilings(device, precision)
+                if found is not None:
+                    tell(found)

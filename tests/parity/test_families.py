@@ -1,0 +1,186 @@
+"""Of every family of networks the engine makes what the plain path makes, to the last bit.
+
+Its parts, run one by one in a module that other models use too, are the network.
+"""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from modelhound.compat import import_timm, import_transformers
+from modelhound.data import Dataset, open_dataset
+from modelhound.features import arrange, build_network, extract_features, suitable_batch
+from modelhound.features.many import Session
+from modelhound.meter import Meter
+from modelhound.models import find_models
+from modelhound.settings import ModelSettings
+from tiny_encoders import FAMILIES, WORDS, write_encoder
+
+_TINY_TRANSFORMER: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2}
+TIMM: dict[str, dict[str, Any]] = {
+    "test_resnet": {},
+    "test_vit": {},
+    "test_convnext": {},
+    "test_efficientnet": {},
+    "test_byobnet": {},
+    "test_nfnet": {},
+    "mobilenetv2_035": {},
+    "mobilenetv3_small_050": {},
+    "lcnet_035": {},
+    "regnetx_002": {},
+    "densenet121": {"growth_rate": 8, "block_config": [2, 2]},
+    "swin_tiny_patch4_window7_224": {
+        "img_size": 32,
+        "window_size": 4,
+        "embed_dim": 16,
+        "depths": [1, 2],
+        "num_heads": [1, 2],
+    },
+    "gmlp_ti16_224": {"img_size": 32},
+    "deit_tiny_patch16_224": _TINY_TRANSFORMER,
+    "deit_tiny_distilled_patch16_224": _TINY_TRANSFORMER,
+    "deit3_small_patch16_224": _TINY_TRANSFORMER,
+    "beit_base_patch16_224": _TINY_TRANSFORMER,
+    "eva02_tiny_patch14_224": {**_TINY_TRANSFORMER, "num_heads": 2},
+    "vit_small_patch14_dinov2": _TINY_TRANSFORMER,
+    "vit_base_patch16_clip_224": _TINY_TRANSFORMER,
+    "vit_base_patch16_siglip_224": _TINY_TRANSFORMER,
+    "cait_xxs24_224": {**_TINY_TRANSFORMER, "depth_token_only": 1},
+    "xcit_nano_12_p8_224": _TINY_TRANSFORMER,
+    "poolformer_s12": {"layers": [1, 1, 1, 1], "embed_dims": [8, 16, 24, 32]},
+    "pvt_v2_b0": {"depths": [1, 1, 1, 1]},
+    "edgenext_xx_small": {"depths": [1, 1, 2, 1], "dims": [8, 16, 24, 32]},
+    "mobilevit_xxs": {},
+}
+TORCHVISION = ["mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5"]
+
+_SMALL_ENCODER: dict[str, Any] = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "image_size": 32,
+    "patch_size": 8,
+}
+VISION: dict[str, dict[str, Any]] = {
+    "ViTConfig": _SMALL_ENCODER,
+    "DeiTConfig": _SMALL_ENCODER,
+    "BeitConfig": _SMALL_ENCODER,
+    "Dinov2Config": {**_SMALL_ENCODER, "mlp_ratio": 2},
+    "CLIPVisionConfig": _SMALL_ENCODER,
+    "SiglipVisionConfig": _SMALL_ENCODER,
+    "SwinConfig": {
+        "image_size": 32,
+        "patch_size": 4,
+        "embed_dim": 16,
+        "depths": [1, 2],
+        "num_heads": [1, 2],
+        "window_size": 4,
+    },
+    "ConvNextConfig": {"depths": [1, 2, 1, 1], "hidden_sizes": [8, 16, 24, 32], "image_size": 32},
+    "ResNetConfig": {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32], "embedding_size": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def images() -> Dataset:
+    return open_dataset("fashion", limit=20)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Of equal length, so that both paths cut batches in the same places."""
+    path = tmp_path_factory.mktemp("texts") / "texts.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("text", "label"))
+        for place in range(20):
+            words = [WORDS[(place * step + step) % len(WORDS)] for step in range(1, 9)]
+            writer.writerow((" ".join(words), place % 2))
+    return open_dataset(str(path))
+
+
+def assert_equal_features(data: Dataset, model: str, *, least_parts: int = 2, **options: Any) -> None:
+    """By the engine and by the plain path; `least_parts` is into how many parts the engine can cut the network at least."""
+    settings = ModelSettings(**options)
+    (ref,) = find_models([model])
+    found: dict[str, torch.Tensor] = {}
+    with Session(data, settings, seed=0, device="cpu", remember=False) as session:
+        session.survey({ref: ""}, failed=fail)
+        anatomy = session.specimens[str(ref)].blueprint.anatomy
+        everything = range(len(data))
+        session.run(
+            [str(ref)],
+            everything,
+            everything,
+            done=lambda model, rows, keep: found.update({model: rows.features}),
+            failed=fail,
+        )
+    assert len(anatomy.parts) >= least_parts, anatomy.trouble
+    weights = None if settings.weights == "random" else _read(ref)
+    network = build_network(ref, weights, settings, seed=0)
+    arrange(network, "cpu")
+    batch = suitable_batch(network.preprocessing, "cpu")
+    (plain,) = extract_features(network, data, device="cpu", batch=batch, workers=0, meter=Meter()).layers
+    assert torch.equal(found[str(ref)], plain.features)
+    assert float(plain.features.std(0).max()) > 0  # or everything would be equal
+
+
+def _read(ref: Any) -> Any:
+    from modelhound.models import source_of
+
+    return source_of(ref).read_weights(ref.name)
+
+
+def fail(model: str, phase: str, error: Exception) -> None:
+    raise AssertionError(f"{model} in {phase}") from error
+
+
+@pytest.mark.parametrize("architecture", TIMM)
+def test_networks_of_timm_are_equal_to_the_last_bit(tmp_path: Path, images: Dataset, architecture: str) -> None:
+    options = TIMM[architecture]
+    torch.manual_seed(0)
+    module = import_timm().create_model(architecture, num_classes=3, **options)
+    for parameter in module.parameters():
+        if parameter.ndim > 1:  # as drawn for training, small images hardly make a difference to some networks
+            torch.nn.init.kaiming_normal_(parameter, nonlinearity="linear")
+        elif not parameter.any():  # such as what makes a block add nothing before it is trained
+            torch.nn.init.normal_(parameter, std=0.5)
+    save_file(module.state_dict(), tmp_path / "model.safetensors")
+    fed = {"input_size": [3, 32, 32], "crop_pct": 1.0, "num_classes": 3}
+    config = {"architecture": architecture, "num_classes": 3, "model_args": options, "pretrained_cfg": fed}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert_equal_features(images, f"file:{tmp_path}")
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_networks_of_torchvision_are_too(images: Dataset, name: str) -> None:
+    assert_equal_features(images.select(range(4)), f"tv:{name}", weights="random")
+
+
+@pytest.mark.parametrize("name", VISION)
+def test_vision_models_of_transformers_are_too(tmp_path: Path, images: Dataset, name: str) -> None:
+    transformers = import_transformers()
+    torch.manual_seed(0)
+    transformers.AutoModel.from_config(getattr(transformers, name)(**VISION[name])).save_pretrained(tmp_path)
+    settings = {
+        "image_processor_type": "ViTImageProcessor",
+        "size": {"height": 32, "width": 32},
+        "image_mean": [0.5, 0.4, 0.3],
+        "image_std": [0.2, 0.2, 0.2],
+    }
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    assert_equal_features(images, f"file:{tmp_path}")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_text_encoders_are_too_where_batches_are_cut_in_the_same_places(
+    tmp_path: Path, texts: Dataset, family: str
+) -> None:
+    write_encoder(tmp_path, family)
+    assert_equal_features(texts, f"file:{tmp_path}", least_parts=1 if family == "albert" else 2)

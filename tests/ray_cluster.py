@@ -1,0 +1,75 @@
+"""A Ray cluster of two nodes in processes of this machine, and something to do to its workers."""
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+__all__ = ["meanwhile", "start_cluster"]
+
+
+@contextmanager
+def start_cluster(home: Path) -> Iterator[Any]:
+    """Two nodes, with a home and a folder of their own."""
+    from ray.cluster_utils import Cluster
+
+    import ray
+
+    short = tempfile.mkdtemp(prefix="hound", dir="/tmp")  # sockets lie in it, whose paths must not be long
+    before = {name: os.environ.get(name) for name in ("HOME", "OMP_NUM_THREADS")}
+    os.environ |= {"HOME": str(home), "OMP_NUM_THREADS": "1"}
+    options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args={**options, "temp_dir": short})
+    made.add_node(num_cpus=1, object_store_memory=100_000_000)
+    ray.init(address=made.address, log_to_driver=False)
+    try:
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
+        shutil.rmtree(short, ignore_errors=True)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def meanwhile(
+    act: Callable[[psutil.Process], None], after: float, ready: Callable[[], bool] = lambda: True
+) -> threading.Thread:
+    """Do something to one of the workers, `after` seconds from when there is one and all is ready."""
+
+    def wait_and_act() -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            there = _workers()
+            if there and ready():
+                time.sleep(after)
+                there = _workers() or there
+                act(there[0])
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=wait_and_act, daemon=True)
+    thread.start()
+    return thread
+
+
+def _workers() -> list[psutil.Process]:
+    """Processes of the cluster that do our work."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "_Worker" in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
