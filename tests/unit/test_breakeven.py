@@ -1,5 +1,8 @@
 """Break-even counts and extrapolations with known answers."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from modelhound.analysis.breakeven import (
@@ -126,6 +129,15 @@ def test_ratios_are_those_of_the_times() -> None:
     assert (row.model, row.num_items, row.num_epochs) == ("zoo:a", 1000, 10)
     assert row.seconds == pytest.approx({"extract": 0.5, "full": 10.0, "head": 4.0})
     assert row.ratios == pytest.approx({"full": 20.0, "head": 8.0})
+
+
+def test_what_a_first_epoch_takes_beyond_the_others_counts_once() -> None:
+    timed = make_timed()
+    slow = [msgspec.structs.replace(each, epoch_seconds=(26.0, *each.epoch_seconds[1:])) for each in timed.trainings]
+    found = find_breakeven(replace(timed, trainings=slow), Asked(epochs=10, assume={}))
+    assert found.rows[1].seconds["full"] == pytest.approx(26 + 9 * 1.0)
+    assert any("counts once" in line for line in found.assumptions)
+    assert not any("counts once" in line for line in find().assumptions)
 
 
 def test_counts_are_given_for_both_ways_of_searching_and_for_one_s_own_scenario() -> None:

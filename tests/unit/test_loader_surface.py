@@ -86,6 +86,15 @@ def test_pairs_that_meet_in_the_same_slow_moment_are_told_apart_by_it() -> None:
     assert doubts["together"] < 0.7 * doubts["apart"]
 
 
+def test_a_batch_beyond_what_was_measured_is_tried_with_costly_models_too() -> None:
+    """However often cheap ones were run with it: what a model outgrows is its own."""
+    pairs, expected = ((32, 0), (64, 0)), np.outer([0.1, 0.1, 0.8], [1.0, 1.0])
+    runs = {(row, column): [0.1] * 4 for row in (0, 1) for column in (0, 1)}
+    beyond = np.array([[False, True]] * 3)
+    assert choose_next(believe("abc", pairs, expected, runs, guessed=beyond, noise=0.1)) == (2, 1)
+    assert choose_next(believe("abc", pairs, expected, runs, noise=0.1))[0] != 2
+
+
 def test_the_first_pairs_are_the_middle_and_both_axes() -> None:
     assert first_pairs(PAIRS) == ((32, 1), (16, 1), (64, 1), (32, 2))
     assert first_pairs([(8, 2)]) == ((8, 2),)

@@ -204,6 +204,15 @@ def test_the_law_finds_a_shared_disk_and_where_ranks_stop_paying() -> None:
     assert scaling.last_worthy_rank == max(worthy)
 
 
+def test_the_law_goes_through_two_ranks_that_are_slower_than_one() -> None:
+    """One item of two ranks takes longer than one of one: no part that merely does not shrink explains that."""
+    scaling = measure_scaling([run(1), run(2)], ranks(1, forward=0.1) + ranks(2, forward=0.1, exchange=0.2))
+    assert scaling.law is not None
+    assert scaling.points[1].speedup < 1
+    assert scaling.law.seconds_at(1) / scaling.law.seconds_at(2) == pytest.approx(scaling.points[1].speedup)
+    assert scaling.last_worthy_rank == 1
+
+
 def test_a_run_with_missing_ranks_is_not_counted() -> None:
     with pytest.raises(RequestError, match="some are missing"):
         measure_scaling([run(2)], [rank(2, 0, forward=0.1)])

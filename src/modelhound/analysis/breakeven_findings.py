@@ -7,8 +7,9 @@ Nothing here imports torch, opens a file or reads a clock.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from modelhound.analysis.breakeven import (
@@ -38,6 +39,8 @@ from modelhound.records import (
 
 __all__ = ["Asked", "Timed", "find_breakeven"]
 
+_WARM_UP_RATIO = 1.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
@@ -62,6 +65,21 @@ class Asked:
 
 def find_breakeven(timed: Timed, asked: Asked) -> BreakevenFindings:
     """Everything that follows from the times."""
+    warm = replace(timed, trainings=[_without_warm_up(each) for each in timed.trainings])
+    return _find(warm, asked, warmed_up=warm.trainings != list(timed.trainings))
+
+
+def _without_warm_up(training: TrainingTimed) -> TrainingTimed:
+    """A first epoch that stands out holds what happens once (kernels are chosen or compiled, processes start): what it took
+    beyond the others counts once, however many epochs there are."""
+    first, *others = training.epoch_seconds
+    if not others or first <= _WARM_UP_RATIO * max(others):
+        return training
+    extra = first - float(np.mean(others))
+    return msgspec.structs.replace(training, epoch_seconds=tuple(others), once_seconds=training.once_seconds + extra)
+
+
+def _find(timed: Timed, asked: Asked, *, warmed_up: bool) -> BreakevenFindings:
     ways = tuple(_grow(timed.searches, way, asked.seed) for way in ("plain", "engine") if _points(timed.searches, way))
     counts = _count_all(timed, asked)
     training, searching, extrapolated = _extrapolate(timed, asked)
@@ -72,7 +90,7 @@ def find_breakeven(timed: Timed, asked: Asked) -> BreakevenFindings:
         training=training,
         searching=searching,
         extrapolated=extrapolated,
-        assumptions=tuple(_assumptions(timed, asked)),
+        assumptions=tuple(_assumptions(timed, asked, warmed_up=warmed_up)),
         confidence=CONFIDENCE,
         price_per_hour=asked.price_per_hour,
         watts=asked.watts,
@@ -279,7 +297,7 @@ def _range(low: float, high: float) -> str:
     return number_text(low) if low == high else f"{number_text(low)} to {number_text(high)}"
 
 
-def _assumptions(timed: Timed, asked: Asked) -> list[str]:
+def _assumptions(timed: Timed, asked: Asked, *, warmed_up: bool) -> list[str]:
     """What the numbers rest on that was not measured."""
     lines = [scenario.describe() + "." for scenario in (S1, S2, *([asked.own] if asked.own else []))]
     lines.append("All models of a search cost what the model named costs; --assume model=F changes that.")
@@ -290,6 +308,10 @@ def _assumptions(timed: Timed, asked: Asked) -> list[str]:
     if short:
         lines.append(
             f"Only {short[0].num_epochs} of {asked.epochs} epochs were run; the others are taken to last as long."
+        )
+    if warmed_up:
+        lines.append(
+            f"What a first epoch took beyond the others counts once where it lasted over {_WARM_UP_RATIO:g} times as long."
         )
     if _speedups(timed.searches):
         low, high = min(_speedups(timed.searches)), max(_speedups(timed.searches))

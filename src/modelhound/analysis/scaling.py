@@ -166,11 +166,12 @@ def _fit(points: Sequence[ScalingPoint]) -> ScalingLaw:
     counts = np.array([point.num_ranks for point in points], dtype=np.float64)
     times = np.array([point.seconds_per_item for point in points])
     terms = np.stack([np.ones_like(counts), 1 / counts, (counts - 1) / counts**2], axis=1)
-    if len(points) < 3:
-        terms = terms[:, :2]  # two points cannot tell three terms apart
     weights = 1 / times  # relative errors count
-    found, _ = optimize.nnls(terms * weights[:, None], times * weights)
-    serial, parallel, exchange = (*map(float, found), 0.0)[:3]
+    # two points cannot tell three terms apart: what does not shrink, or where even that is too little, what is exchanged
+    choices = [(0, 1), (1, 2)] if len(points) < 3 else [(0, 1, 2)]
+    fits = [(*optimize.nnls(terms[:, chosen] * weights[:, None], times * weights), chosen) for chosen in choices]
+    found, _, chosen = min(fits, key=lambda fit: round(fit[1], 9))
+    serial, parallel, exchange = (float(dict(zip(chosen, found, strict=True)).get(term, 0.0)) for term in range(3))
     return ScalingLaw(serial_seconds=serial, parallel_seconds=parallel, exchange_seconds=exchange)
 
 

@@ -2,7 +2,7 @@
 
 In:  uint8 [items, height, width, 3] on any device, and the mean and deviation that a network wants its input to have
 Out: [items, 3, height, width] there
-Nothing here reads or resizes an image. On a CPU the arithmetic is that of timm's transform, to the last bit; elsewhere it is one
+Nothing here reads or resizes images. On a CPU the arithmetic is that of timm's transform, to the last bit; elsewhere it is one
 multiplication and addition.
 """
 
