@@ -62,7 +62,8 @@ class Contest:
         self.name, self.pool, self._folder, self._cold = name, dict(POOLS[name]), folder, cold
         if quick:
             self.pool["items"] //= 10
-            self.pool["every"] = self.pool["halving_every"] = min(4, self.pool["models"])
+            self.pool["every"] = self.pool["halving_every"] = min(6, self.pool["models"])
+            self.pool["contestants"] = self.pool.get("quick", USUAL)
         started = seconds_now()
         self.models = list(measure_in_child("engine_pools:make_models", str(folder / "models"), self.pool))
         self.data = make_items(folder, self.pool)
@@ -274,13 +275,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pool", choices=POOLS, action="append", help="all that a CPU can run by default")
     parser.add_argument("--contestant", choices=CONTESTANTS, action="append", help="all that suit the pool by default")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the items, plain loop on every 4th model")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the items, plain loop on every 6th model")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--compare", action="store_true", help="also rank by the plain path, and compare")
     parser.add_argument("--cold", action="store_true", help="drop files from the page cache before each contestant")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    names = asked.pool or [name for name, pool in POOLS.items() if pool["device"] != "cuda"]
+    names = asked.pool or [
+        name for name, pool in POOLS.items() if pool["device"] != "cuda" and not (asked.quick and not pool.get("quick"))
+    ]
     results = [measure(name, asked) for name in names]
     if asked.json:
         print(json.dumps({"machine": to_plain(describe_machine()), "results": results}))

@@ -35,7 +35,7 @@ def contest(
     contestant: str, models: list[str], data: str, device: str, num_items: int, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Seconds from the first look at the data to the ranking; for the plain loop also the scores that a ranking rests on."""
-    device = _warm_up(device)
+    device = _warm_up(device, data)
     before, base_bytes = disk_bytes_read() or 0, _resident_bytes(device)
     made: dict[str, Any] = {"dropped": 0, "phases": {}, "scores": {}}
     distinct = contestant not in ("plain", "halving")
@@ -56,8 +56,8 @@ def contest(
     return made
 
 
-def _warm_up(device: str) -> str:
-    """Import what any search imports, and wake the device."""
+def _warm_up(device: str, data: str) -> str:
+    """Import what a search over these items imports, and wake the device."""
     import torch
 
     import modelhound
@@ -66,7 +66,8 @@ def _warm_up(device: str) -> str:
     from modelhound.compat import import_timm, import_transformers
 
     import_timm()
-    import_transformers()
+    if data.endswith(".csv"):
+        import_transformers()
     device = resolve_device(device)
     if device != "cpu":
         torch.zeros(1, device=device)
@@ -234,7 +235,7 @@ def _search(models: list[str], data: str, device: str, options: dict[str, Any]) 
 
 def explain(models: list[str], data: str, device: str, options: dict[str, Any]) -> dict[str, Any]:
     """What `hound search --explain` says of a search with these options, and how long it takes to say it."""
-    device = _warm_up(device)
+    device = _warm_up(device, data)
     from modelhound.records import to_plain
     from modelhound.settings import SearchSettings
     from modelhound.verbs.search import explain_search
@@ -249,7 +250,7 @@ def explain(models: list[str], data: str, device: str, options: dict[str, Any]) 
 
 def contest_ranker(models: list[str], data: str) -> dict[str, Any]:
     """transformer-ranker as it is: its defaults, H-score of the mean of all layers, batches of 32."""
-    device = _warm_up("cpu")
+    device = _warm_up("cpu", data)
     from datasets import Dataset
 
     _stand_in_for_torchmetrics()
@@ -287,7 +288,7 @@ def _stand_in_for_torchmetrics() -> None:
 
 def exhaustive_scores(models: list[str], data: str, device: str) -> dict[str, float]:
     """The ranking that the plain path gives, to compare the engine's with."""
-    made = _search(models, data, _warm_up(device), {"plain": True, "scorers": "ridge"})
+    made = _search(models, data, _warm_up(device, data), {"plain": True, "scorers": "ridge"})
     return dict(made["scores"])
 
 
@@ -304,7 +305,7 @@ def measure_floor(models: list[str], data: str, device: str, cold: bool) -> dict
     from modelhound.plan import peak_bytes
     from modelhound.settings import ModelSettings
 
-    device = _warm_up(device)
+    device = _warm_up(device, data)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     dataset = open_dataset(data)
     rate = _read_files(models, cold=cold)

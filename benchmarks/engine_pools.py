@@ -27,6 +27,7 @@ _RESNETS: dict[str, Any] = {
     "side": 96,
     "device": "cpu",
     "halving_every": 3,
+    "quick": ("plain", "engine"),
 }
 POOLS: dict[str, dict[str, Any]] = {
     "resnet152": {
@@ -51,7 +52,11 @@ POOLS: dict[str, dict[str, Any]] = {
         "device": "cuda",
         "contestants": ("plain", "halving", "sharing", "engine", "exhaustive", "again", "remembered", "memory"),
     },
-    "resnet18-10": {**_RESNETS, "differ": 0.10},
+    "resnet18-10": {
+        **_RESNETS,
+        "differ": 0.10,
+        "quick": ("plain", "halving", "sharing", "engine", "remembered", "memory"),
+    },
     "resnet18-25": {**_RESNETS, "differ": 0.25},
     "resnet18-50": {**_RESNETS, "differ": 0.50},
     "small12": {
@@ -65,6 +70,7 @@ POOLS: dict[str, dict[str, Any]] = {
         "items": 1000,
         "side": 128,
         "device": "cpu",
+        "quick": ("plain", "engine", "memory"),
         "contestants": ("plain", "halving", "sharing", "engine", "exhaustive", "again", "remembered", "memory"),
     },
     "texts10": {
@@ -74,6 +80,7 @@ POOLS: dict[str, dict[str, Any]] = {
         "items": 1000,
         "device": "cpu",
         "modality": "text",
+        "quick": ("ranker", "engine", "memory"),
         "contestants": ("plain", "ranker", "engine", "layermean", "again", "remembered", "memory"),
     },
     "labels": {
@@ -83,6 +90,7 @@ POOLS: dict[str, dict[str, Any]] = {
         "items": 10_000,
         "side": 32,
         "device": "auto",
+        "quick": (),
         "contestants": ("engine", "relabelled"),
     },
 }

@@ -44,7 +44,7 @@ def test_json_is_one_document_with_the_promised_keys(capsys: pytest.CaptureFixtu
         assert set(run["phases"]) == {"wait for data", "data to device", "forward", "rest"}
         assert sum(run["phases"].values()) == pytest.approx(run["wall_seconds"])
     assert any("Preprocessing" in each["text"] for each in document["kinds"]["raw"]["advice"])
-    steps = [(step.model, step.batch) for step in read_run(document["run"]).of(StepMeasured)]
+    steps = [(step.model, step.batch) for step in read_run(Path(document["run"])).of(StepMeasured)]
     assert {steps.count(step) for step in steps} == {2}  # computing alone is the same for both kinds
     written = modelhound.read_loader("found/loader.json", "preprocessed")
     assert (written.batch, written.kind) == (document["kinds"]["preprocessed"]["recommended"]["batch"], "preprocessed")

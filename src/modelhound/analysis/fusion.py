@@ -87,8 +87,13 @@ def judge_fusion(pools: Sequence[Pool]) -> FusionJudged:
         fused=np.array(fused),
         best_part=best,
         best_part_alone=alone[best],
-        ships=float(np.mean(fused)) > float(alone[best].mean()),
+        ships=_is_better(np.array(fused) - alone[best]),
     )
+
+
+def _is_better(gains: Floats) -> bool:
+    """By more than the standard error of the mean: of few pools, luck gives that much to one of them."""
+    return float(gains.mean()) > float(gains.std(ddof=1)) / len(gains) ** 0.5
 
 
 def weighted_agreement(scores: Floats, truth: Floats) -> float:

@@ -9,6 +9,7 @@ Nothing here measures. Points that were composed and not run are drawn hollow.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from modelhound.analysis.wording import plural
 from modelhound.records import FeedMeasured, KindAnswer, LoaderAnswer
 from modelhound.report.charts import Chart, Row, phase_scale
 
@@ -171,7 +172,7 @@ def _regret(kind: KindAnswer, where: str) -> Chart:
     best = kind.regret[0]
     return Chart(
         name=f"loader_{kind.kind}_regret",
-        title=f"Mean regret over {len(kind.models)} models: {where}",
+        title=f"Mean regret over {plural(len(kind.models), 'model')}: {where}",
         caption=f"{best.batch} x {best.workers} is recommended (thick frame); thin frames are as good within noise.",
         data=tuple(rows),
         draw=_draw_regret,

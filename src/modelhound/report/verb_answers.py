@@ -138,7 +138,7 @@ def _loader(run: Run, answer: msgspec.Raw) -> Told | None:
         answer=(
             Strong(told[0].capitalize()),
             *(f", {each}" for each in told[1:]),
-            f" suit all {plural(len(kind.models), 'model')}.",
+            f" suit {'the model' if len(kind.models) == 1 else f'all {len(kind.models)} models'}.",
         ),
         figures=(
             Figure(
