@@ -7,6 +7,7 @@ scores). Weights are found by ridge regression on the pools' standardised truth,
 time. A fusion is worth having only where it beats its best part on pools that were left out; `judge_fusion` says whether.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -93,7 +94,7 @@ def judge_fusion(pools: Sequence[Pool]) -> FusionJudged:
 
 def _is_better(gains: Floats) -> bool:
     """By more than the standard error of the mean: of few pools, luck gives that much to one of them."""
-    return float(gains.mean()) > float(gains.std(ddof=1)) / len(gains) ** 0.5
+    return float(gains.mean()) > float(gains.std(ddof=1)) / math.sqrt(len(gains))
 
 
 def weighted_agreement(scores: Floats, truth: Floats) -> float:

@@ -271,7 +271,7 @@ def _verdict(result: "SearchResult") -> str:
         sentence += (
             f"\n{len(tied)} models share rank 1: {ranking.num_items} items cannot tell them apart. "
             f"The smallest of them is {escape(smallest.model)} ({count_text(smallest.num_parameters)} parameters). "
-            "Short fine-tuning tells more: add --finals auto."
+            "Short fine-tuning may tell more: add --finals auto."
         )
     return sentence
 
