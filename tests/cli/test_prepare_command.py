@@ -86,7 +86,7 @@ def test_embedded_images_can_be_prepared_too(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["prepare", "digits"], "--out"),
+        (["prepare", "digits"], "without OUT: expected the folder to write"),
         (["prepare", "sms", "ready"], "texts, which need no preparing"),
         (["prepare", "digits", "ready", "--size", "4"], "at least 8"),
         (["prepare", "digits", "ready", "--size", "1000000"], "of free space"),

@@ -86,7 +86,13 @@ class _Moves:
         products = [asked[row * size : (row + 1) * size] for row in range(size)]
         weights = _recur(products)
         decrease = sum(weight * product for weight, product in zip(weights, products[-1], strict=True))
-        return basis.new_tensor(weights) @ basis, decrease, asked[-1]
+        return _bring(weights, basis) @ basis, decrease, asked[-1]
+
+
+def _bring(weights: list[float], basis: torch.Tensor) -> torch.Tensor:
+    """The weights where the vectors are; from pinned memory, or the host would wait for the device once more."""
+    here = torch.tensor(weights, dtype=basis.dtype)
+    return here.pin_memory().to(basis.device, non_blocking=True) if basis.is_cuda else here
 
 
 def _recur(products: list[list[float]]) -> list[float]:

@@ -112,6 +112,7 @@ class _Task:
             self.learned = algebra.counts > 0
             self.certain = torch.where(self.learned, 0.0, -torch.inf).double()
             self._places = (self.learned.cumsum(0) - 1)[algebra.labels[training]]
+            self._minus_one = torch.full((1, 1), -1.0, dtype=_PRODUCTS, device=training.device)
         else:
             total = torch.zeros_like(algebra.target_means)
             for rows in algebra.slices(len(training), algebra.num_classes):
@@ -125,12 +126,10 @@ class _Task:
     def compare(self, rows: slice, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of some of the training items and its gradient, which takes the place of the logits; an item a column."""
         if self._has_classes:
-            own = self._places[rows], torch.arange(logits.shape[1], device=logits.device)
+            own = self._places[None, rows]
             log_probabilities = logits.log_softmax(0)
-            loss = -log_probabilities[own].double().sum()
-            errors = log_probabilities.exp_()
-            errors[own] -= 1
-            return loss, errors
+            loss = -log_probabilities.gather(0, own).sum(dtype=torch.float64)
+            return loss, log_probabilities.exp_().scatter_add_(0, own, self._minus_one.expand_as(own))
         targets = self._algebra.targets_of(self._items[rows])[:, self.learned].to(logits.dtype).T
         loss = torch.nn.functional.softplus(logits).sub_(logits * targets).double().sum()
         return loss, logits.sigmoid_().sub_(targets)
