@@ -99,7 +99,7 @@ def free_at_once() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None or sys.platform != "linux":
         return False
-    mapped = mallopt(_M_MMAP_MAX, 1 << 16), mallopt(_M_MMAP_THRESHOLD, 1 << 22), mallopt(_M_TRIM_THRESHOLD, 1 << 24)
+    mapped = mallopt(_M_MMAP_MAX, 1 << 16), mallopt(_M_MMAP_THRESHOLD, 1 << 25), mallopt(_M_TRIM_THRESHOLD, 1 << 25)
     return all(mapped) and give_back_freed_memory()
 
 
