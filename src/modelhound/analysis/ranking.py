@@ -20,7 +20,7 @@ from modelhound.records import ModelDropped, ModelMeasured, RankedModel, Ranking
 __all__ = ["rank_agreement", "rank_models", "resample_means"]
 
 _NUM_RESAMPLES = 2000
-_RESAMPLE_CHUNK_ITEMS = 8_000_000  # weights held at once: 64 MB
+_RESAMPLE_CHUNK_ITEMS = 500_000  # weights held at once: 4 MB, which stay in the cache, and new memory is slow
 _MANY_ITEMS = 2000
 _CHANCES = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(12)])
 _POISSON = np.searchsorted(_CHANCES, (np.arange(2**16) + 0.5) / 2**16).astype(np.float64)
