@@ -9,7 +9,7 @@ over several ranges of items, which is what a race does. What an earlier session
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import torch
@@ -21,14 +21,14 @@ from modelhound.features.allowance import beside_bytes, building_bytes, plan_byt
 from modelhound.features.calibrating import Rates, time_decoding, time_parts
 from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_plan
 from modelhound.features.plain import suitable_batch
+from modelhound.features.reading import Reading
 from modelhound.features.remembered import Known, Recalled, Remembered
 from modelhound.features.shelf import Shelf
 from modelhound.features.supply import Supply, input_bytes, input_key
 from modelhound.features.workshop import Specimen, Workshop
 from modelhound.meter import Lanes, Meter, available_memory, count_cores
-from modelhound.models import ModelRef, Weights, source_of
+from modelhound.models import ModelRef, source_of
 from modelhound.models.parts import PROBE_TOKENS
-from modelhound.models.tensor_hashes import hash_files, hash_tensor
 from modelhound.plan import Chain, Costs, Plan, least_bytes, make_plan
 from modelhound.records import Progress, Watch, silent
 from modelhound.settings import ModelSettings
@@ -47,7 +47,6 @@ _SPILL_BYTES_PER_SECOND = 5e8
 _DECODE_SECONDS = 1e-2
 _SCORE_SECONDS = {"cpu": 0.2, "cuda": 0.1}
 _LAUNCH_SECONDS = 1e-3
-_MOST_READERS, _MOST_HASHERS = 4, 6
 _KINDS_AT_ONCE = {"cpu": 1, "cuda": 3}  # on a device their first passes mostly wait for kernels to be loaded
 _SAMPLED_TEXTS = 200
 _PADDING = 1.25  # of batches of texts of similar length, with some to spare
@@ -125,7 +124,7 @@ class Session:
             self._recognise(models)
         unknown = [model for model in models if str(model) not in self.known]
         firsts, others = self._split_by_mould(unknown)
-        with _Reading(self._settings, self.lanes) as reading:
+        with Reading(self._settings, self.lanes) as reading:
             reading.begin((*firsts, *others))
             taken = self._take_all_apart(firsts, others, reading)
             for done, model in enumerate((*firsts, *others)):
@@ -255,7 +254,7 @@ class Session:
         return known.kept_as if known else self._remembered.name(self.specimens[model])
 
     def _take_all_apart(
-        self, firsts: Sequence[ModelRef], others: Sequence[ModelRef], reading: "_Reading"
+        self, firsts: Sequence[ModelRef], others: Sequence[ModelRef], reading: Reading
     ) -> "Iterator[_Taken]":
         """In order; where a device does the work, the first of each kind several at a time."""
         at_once = min(len(firsts), _KINDS_AT_ONCE[self._device.partition(":")[0]])
@@ -265,7 +264,7 @@ class Session:
         for model in others if at_once > 1 else (*firsts, *others):
             yield self._take_apart(model, reading)
 
-    def _take_apart(self, model: ModelRef, reading: "_Reading") -> "_Taken":
+    def _take_apart(self, model: ModelRef, reading: Reading) -> "_Taken":
         meter = Meter(self._device, keep_peak=True)
         specimen, failure = None, None
         try:
@@ -420,57 +419,6 @@ class _Taken:
     error: Exception | None
     phase: str
     seconds: dict[str, float]
-
-
-class _Reading:
-    """Reads and hashes the weights of several models at a time.
-
-    Few threads do, since opening a file of many tensors is mostly Python's work, as is building networks meanwhile; more hash,
-    but not as many as there may be cores, since each of a file's tensors is another turn at Python's lock.
-    """
-
-    def __init__(self, settings: ModelSettings, lanes: Lanes) -> None:
-        self._settings, self._lanes = settings, lanes
-        self._readers = ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="read weights")
-        self._hashers = ThreadPoolExecutor(min(_MOST_HASHERS, count_cores()), thread_name_prefix="hash weights")
-        self._reading: dict[ModelRef, Future[Weights | None]] = {}
-        self._hashing: dict[ModelRef, Future[Mapping[str, str]]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._readers.shutdown(wait=True, cancel_futures=True)
-        self._hashers.shutdown(wait=True, cancel_futures=True)
-
-    def begin(self, models: Sequence[ModelRef]) -> None:
-        """In the order in which they will be asked for."""
-        for model in models:
-            self._reading[model] = self._readers.submit(self._read, model)
-            self._hashing[model] = self._hashers.submit(self._hash, model)
-
-    def weights(self, model: ModelRef) -> Weights | None:
-        """Its tensors; None where they are to be random."""
-        return self._reading[model].result()
-
-    def digests(self, model: ModelRef) -> Mapping[str, str]:
-        """Of its tensors by name."""
-        return self._hashing[model].result()
-
-    def end(self, model: ModelRef) -> None:
-        """Nobody will ask for this one again."""
-        del self._reading[model], self._hashing[model]
-
-    def _read(self, model: ModelRef) -> Weights | None:
-        return None if self._settings.weights == "random" else source_of(model).read_weights(model.name)
-
-    def _hash(self, model: ModelRef) -> Mapping[str, str]:
-        weights = self._reading[model].result()
-        if weights is None:
-            return {}
-        with self._lanes.span("reading", "read weights", str(model)):
-            digests = hash_files(getattr(weights, "paths", ()))
-            return digests or {name: hash_tensor(tensor) for name, tensor in weights.items()}
 
 
 def usable_memory(device: str) -> int:

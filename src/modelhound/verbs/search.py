@@ -6,18 +6,16 @@ How models are measured is the business of `measuring`; one that fails is record
 finished is in the run folder at once, so that the same request takes up where it was stopped.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from modelhound.analysis.ranking import rank_models
 from modelhound.compat import free_at_once, import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
-from modelhound.errors import BrokenItemError, ModelError, RequestError
+from modelhound.errors import BrokenItemError, RequestError
 from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
@@ -28,12 +26,10 @@ from modelhound.records import (
     LoaderUsed,
     ModelDropped,
     ModelMeasured,
-    PlanMade,
     Progress,
     Ranking,
     RunStarted,
     SearchForeseen,
-    Timeline,
     TrialDone,
     Watch,
     silent,
@@ -51,6 +47,9 @@ from modelhound.settings import (
     scorers_for,
 )
 from modelhound.store import RunFolder, default_run_path, open_run, set_aside
+
+if TYPE_CHECKING:
+    from modelhound.measuring import Measured
 
 __all__ = ["SearchResult", "explain_search", "run_search", "search"]
 
@@ -174,6 +173,8 @@ def run_search(
 
 def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None]) -> SearchResult:
     wait_asleep()  # before anything below loads torch
+    from modelhound.measuring import measure_models
+
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
     watch(Progress(task="loading libraries", done=0, total=1))
     import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
@@ -200,7 +201,17 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
         for skipped in dataset.skipped:
             if skipped not in known:
                 run.append(skipped)
-        measured = _measure(models, settings, scorers, dataset, device, run, watch)
+        measured = measure_models(
+            models,
+            settings,
+            scorers=scorers,
+            dataset=dataset,
+            device=device,
+            known=(*run.read(ModelDropped), *run.read(ModelMeasured)),
+            keep=run.append,
+            num_assured=_num_assured(settings),
+            watch=watch,
+        )
         records = [measured.models[str(model)] for model in models if str(model) in measured.models]
         ranking = rank_models(
             records,
@@ -255,7 +266,7 @@ def _headline(ranking: Ranking) -> str:
 
 def _hold_finals(
     ranking: Ranking,
-    measured: "_Measured",
+    measured: "Measured",
     dataset: Dataset,
     settings: SearchSettings,
     device: str,
@@ -304,7 +315,7 @@ def _find_cluster_device(settings: SearchSettings) -> str:
     return choose_spread_device(settings)
 
 
-def _look(run: RunFolder, measured: "_Measured", ranking: Ranking, dataset: Dataset, scorer: str) -> None:
+def _look(run: RunFolder, measured: "Measured", ranking: Ranking, dataset: Dataset, scorer: str) -> None:
     """Leave a view of the items as the best model sees them, if it was measured just now."""
     from modelhound.measuring.looking import look_at_items
 
@@ -368,87 +379,6 @@ def _identity(settings: SearchSettings, dataset: Dataset, scorers: Sequence[str]
         "device": device.partition(":")[0],
         "seed": settings.seed,
     }
-
-
-def _measure(
-    models: Sequence[ModelRef],
-    settings: SearchSettings,
-    scorers: tuple[str, ...],
-    dataset: Dataset,
-    device: str,
-    run: RunFolder,
-    watch: Watch,
-) -> "_Measured":
-    """Take over what the run folder holds of these models, measure the others, and put it there."""
-    from modelhound.measuring import Job, measure_plainly, measure_spread, measure_together, use_recommended
-
-    measured = _Measured({}, {}, [], [], {})
-    # one that was dropped stays dropped: the others it lost against are still there
-    finished: dict[str, ModelMeasured | ModelDropped] = {record.model: record for record in run.read(ModelDropped)}
-    finished |= {record.model: record for record in run.read(ModelMeasured)}
-    todo: dict[ModelRef, str] = {}
-
-    def tell(record: ModelMeasured | ModelDropped | Failure | PlanMade | Timeline) -> None:
-        run.append(record)
-        if not isinstance(record, PlanMade | Timeline):
-            measured.add(record)
-
-    for model in models:
-        try:
-            stamp = source_of(model).stamp(model.name)
-        except ModelError as error:
-            tell(Failure(model=str(model), phase="read weights", error=str(error)))
-            continue
-        if str(model) in finished and finished[str(model)].stamp == stamp:
-            measured.add(finished[str(model)])
-        else:
-            todo[model] = stamp
-    num_resumed = len(measured.models)
-    used = None
-    if todo:
-        job = Job(
-            models=todo,
-            dataset=dataset,
-            settings=dataclasses.replace(settings, top=_num_assured(settings)),
-            scorers=scorers,
-            device=device,
-            tell=tell,
-            warn=measured.warnings.append,
-            show=measured.look,
-            watch=watch,
-        )
-        job, used = use_recommended(job)
-        if used is not None:
-            run.append(used)
-        measure = measure_plainly if settings.plain else measure_together if settings.on == "local" else measure_spread
-        measure(job)
-    return dataclasses.replace(measured, num_resumed=num_resumed, loader=used)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Measured:
-    """What is known of the models asked for."""
-
-    models: dict[str, ModelMeasured]
-    dropped: dict[str, ModelDropped]
-    failures: list[Failure]
-    warnings: list[str]
-    seen: dict[str, np.ndarray]
-    """The features of the best model, if it was measured by this start."""
-    num_resumed: int = 0
-    loader: LoaderUsed | None = None
-
-    def look(self, model: str, features: np.ndarray) -> None:
-        self.seen.clear()
-        self.seen[model] = features
-
-    def add(self, record: ModelMeasured | ModelDropped | Failure) -> None:
-        if isinstance(record, ModelMeasured):
-            self.models[record.model] = record
-        elif isinstance(record, ModelDropped):
-            self.dropped[record.model] = record
-        else:
-            self.failures.append(record)
 
 
 def _total_phases(measured: Sequence[ModelMeasured]) -> dict[str, float]:
