@@ -6,6 +6,7 @@ Nothing here scores or ranks. A Session belongs to one data set, device and prec
 over several ranges of items, which is what a race does. What an earlier session has made is not made again.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_pl
 from modelhound.features.plain import suitable_batch
 from modelhound.features.reading import Reading
 from modelhound.features.remembered import Known, Recalled, Remembered
-from modelhound.features.shelf import Shelf
+from modelhound.features.shelf import Shelf, install, remove
 from modelhound.features.supply import Supply, input_bytes, input_key
 from modelhound.features.workshop import Specimen, Workshop
 from modelhound.meter import Lanes, Meter, available_memory, count_cores
@@ -143,7 +144,11 @@ class Session:
 
     def expect_all(self, order: Sequence[int]) -> None:
         """Begin to decode all items for the models seen so far, if there is room to keep them."""
-        forms = forms_of(list(self.specimens.values()))
+        forms = {
+            key: form
+            for key, form in forms_of(list(self.specimens.values())).items()
+            if not isinstance(form, Tokenising)  # texts are small, and tokenised when their turn comes
+        }
         num_bytes = len(order) * sum(input_bytes(form) for form in forms.values())
         if self._device != "cpu" and forms and num_bytes < _SHARE_OF_ITEMS * self._memory_bytes:
             self._memory_bytes -= num_bytes
@@ -152,18 +157,19 @@ class Session:
     def calibrate(self) -> None:
         """Measure how fast the parts of all models run and how fast items are decoded; plans made later rest on it."""
         forms = list(forms_of(list(self.specimens.values())).values())
-        blueprints = {id(each.blueprint): each.blueprint for each in self.specimens.values()}
+        kinds = {id(each.blueprint): each for each in self.specimens.values()}
         measured = {}
-        for done, (key, blueprint) in enumerate(blueprints.items()):
-            self._watch(Progress(task="measuring speed", done=done, total=len(blueprints) + 1))
-            measured[key] = time_parts(
-                blueprint,
-                self._dataset,
-                supply=self._supply,
-                device=self._device,
-                dtype=self._dtype,
-                batch=self._batch,
-            )
+        for done, (key, specimen) in enumerate(kinds.items()):
+            self._watch(Progress(task="measuring speed", done=done, total=len(kinds) + 1))
+            with self._filled(specimen):
+                measured[key] = time_parts(
+                    specimen.blueprint,
+                    self._dataset,
+                    supply=self._supply,
+                    device=self._device,
+                    dtype=self._dtype,
+                    batch=self._batch,
+                )
         self._rates = Rates(
             part_seconds={
                 fingerprint: seconds
@@ -173,7 +179,21 @@ class Session:
             # a plan counts it for each form
             decode_seconds=time_decoding(self._dataset, forms, device=self._device, threads=self._threads) / len(forms),
         )
-        self._watch(Progress(task="measuring speed", done=len(blueprints) + 1, total=len(blueprints) + 1))
+        self._watch(Progress(task="measuring speed", done=len(kinds) + 1, total=len(kinds) + 1))
+
+    @contextlib.contextmanager
+    def _filled(self, specimen: Specimen) -> Iterator[None]:
+        """With weights in the module, where modules are left without; they are let go of afterwards."""
+        if not self._lean:
+            yield
+            return
+        self._shelf.limit(0)  # until a plan says how much it may hold
+        weights = self._shelf.fetch(specimen, specimen.blueprint.used)
+        install(specimen, weights)
+        try:
+            yield
+        finally:
+            remove(specimen, weights)
 
     def plan(self, models: Sequence[str], items: range, *, score_seconds: float | None = None) -> Plan:
         """How these models would be run over these item numbers."""
@@ -251,7 +271,7 @@ class Session:
         if self._remembered is None:
             return None
         known = self.known.get(model)
-        return known.kept_as if known else self._remembered.name(self.specimens[model])
+        return known.kept_as if known else self._remembered.name(self.specimens[model], self._stamps[model])
 
     def _take_all_apart(
         self, firsts: Sequence[ModelRef], others: Sequence[ModelRef], reading: Reading
@@ -361,17 +381,16 @@ class Session:
         layers = self._num_layers(model)
         return Rows(
             features=rows.view(len(rows), layers, -1) if layers else rows,
-            num_truncated=0,
+            num_truncated=None,
             seconds={},
         )
 
     def _num_layers(self, model: str) -> int:
+        """0 where an item has one row; else how many."""
         if model in self.known:
             return self.known[model].num_layers
-        assert self._remembered is not None
-        ref = self.specimens[model].model
-        known = self._remembered.known(ref, self._stamps[model])
-        return known.num_layers if known else 0
+        shape = self.specimens[model].blueprint.anatomy.result_shape
+        return shape[0] if len(shape) == 2 else 0
 
     def _complete(self, model: str, rows: Rows, recalled: Recalled | None, num_items: int) -> Rows:
         """Rows that were made and rows that were there, in order."""
@@ -381,18 +400,20 @@ class Session:
         features = rows.features.new_empty((num_items, *rows.features.shape[1:]))
         features[torch.tensor(recalled.there, device=features.device)] = there
         features[torch.tensor(recalled.missing, device=features.device)] = rows.features
-        return dataclasses.replace(rows, features=features)
+        return dataclasses.replace(rows, features=features, num_truncated=None)
 
     def _keep(self, specimen: Specimen, positions: Sequence[int], features: torch.Tensor) -> None:
-        if self._remembered is None:
+        stamp = self._stamps[str(specimen.model)]
+        kept_as = None if self._remembered is None else self._remembered.name(specimen, stamp)
+        if self._remembered is None or kept_as is None:
             return
         known = Known(
-            kept_as=self._remembered.name(specimen),
+            kept_as=kept_as,
             num_parameters=specimen.num_parameters,
             num_layers=features.shape[1] if features.ndim == 3 else 0,
         )
-        self._remembered.keep(known.kept_as, positions, features)
-        self._remembered.note(specimen.model, self._stamps[str(specimen.model)], known)
+        self._remembered.keep(kept_as, positions, features)
+        self._remembered.note(specimen.model, stamp, known)
 
     def costs(self, models: Sequence[str]) -> Costs:
         """What planning for these models rests on."""
@@ -426,4 +447,5 @@ def usable_memory(device: str) -> int:
     if device == "cpu":
         return int(_SHARE_OF_HOST * available_memory())
     free, _ = torch.cuda.mem_get_info(device)
-    return int(_SHARE_OF_DEVICE * free)
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for whoever asks next
+    return int(_SHARE_OF_DEVICE * (free + kept))

@@ -18,7 +18,7 @@ from modelhound.measuring.loading import use_recommended
 from modelhound.measuring.plainly import measure_plainly
 from modelhound.measuring.scoring import Job
 from modelhound.measuring.spread import choose_spread_device, measure_spread
-from modelhound.measuring.taking_over import Measured, measure_models
+from modelhound.measuring.taking_over import Measured, measure_models, stamp_models
 from modelhound.measuring.together import measure_together
 
 __all__ = [
@@ -30,5 +30,6 @@ __all__ = [
     "measure_plainly",
     "measure_spread",
     "measure_together",
+    "stamp_models",
     "use_recommended",
 ]

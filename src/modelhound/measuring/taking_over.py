@@ -31,7 +31,7 @@ from modelhound.records import (
 )
 from modelhound.settings import SearchSettings
 
-__all__ = ["Measured", "measure_models"]
+__all__ = ["Measured", "measure_models", "stamp_models"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,6 +60,18 @@ class Measured:
             self.failures.append(record)
 
 
+def stamp_models(models: Sequence[ModelRef]) -> tuple[dict[ModelRef, str], list[Failure]]:
+    """What tells the weights of each from others, and those that have none to read."""
+    stamps: dict[ModelRef, str] = {}
+    failures = []
+    for model in models:
+        try:
+            stamps[model] = source_of(model).stamp(model.name)
+        except ModelError as error:
+            failures.append(Failure(model=str(model), phase="read weights", error=str(error)))
+    return stamps, failures
+
+
 def measure_models(
     models: Sequence[ModelRef],
     settings: SearchSettings,
@@ -86,12 +98,10 @@ def measure_models(
         if not isinstance(record, PlanMade | Timeline):
             measured.add(record)
 
-    for model in models:
-        try:
-            stamp = source_of(model).stamp(model.name)
-        except ModelError as error:
-            tell(Failure(model=str(model), phase="read weights", error=str(error)))
-            continue
+    stamps, failures = stamp_models(models)
+    for failure in failures:
+        tell(failure)
+    for model, stamp in stamps.items():
         if str(model) in finished and finished[str(model)].stamp == stamp:
             measured.add(finished[str(model)])
         else:

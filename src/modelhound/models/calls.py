@@ -45,14 +45,17 @@ class Call:
 def muting(network: Network, calls: Sequence[Call], run: "Replay") -> Iterator[None]:
     # One wrapper for each module, by whichever path: a module that is called twice counts both calls.
     modules = [network.module.get_submodule(path) for path in {call.path for call in calls}]
-    wrapped = {module: module.forward for module in modules}
-    for module, forward in wrapped.items():
-        module.forward = run.wrap(forward)
+    own = {module: vars(module).get("forward") for module in modules}
+    for module in own:
+        module.forward = run.wrap(module.forward)
     try:
         yield
     finally:
-        for module in wrapped:
-            del module.forward  # the method of the class shows again
+        for module, forward in own.items():
+            if forward is None:
+                del module.forward  # the method of the class shows again
+            else:
+                module.forward = forward
 
 
 def run_between(network: Network, run: "Replay", inputs: Inputs, value: Tensor | None) -> Tensor:

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from modelhound.models.calls import PROBE_TOKENS, Call, Inputs, Replay, is_size, muting, run_between
+from modelhound.models.code import name_class, name_function
 from modelhound.models.source import Network
 from modelhound.models.watching import Seen, Watched, observe, record_outputs
 
@@ -58,7 +59,7 @@ class Anatomy:
 
     parts: tuple[Part, ...]
     architecture: str
-    """Hash of everything but the weights: classes, settings and shapes."""
+    """Hash of everything but the weights: classes, whose code they run, settings and shapes."""
 
     trouble: str | None
     """Why some of the places that look like cuts are none."""
@@ -68,6 +69,9 @@ class Anatomy:
     """Number of the call after which each part but the last ends."""
 
     probe_items: int
+    result_shape: tuple[int, ...]
+    """Of what it makes of one item."""
+
     writable_stand_ins: bool = False
     """The forward writes into what modules return, so that what stands in for it must have memory of its own."""
 
@@ -189,6 +193,7 @@ def _describe(
         calls=calls,
         cuts=cuts,
         probe_items=num_items,
+        result_shape=tuple(seen.result.shape[1:]),
     )
 
 
@@ -221,7 +226,7 @@ def _size_of(output: Any) -> torch.Size:
 
 def _hash_architecture(network: Network, watched: Watched, called: set[str], used: Mapping[str, Tensor]) -> str:
     """Over everything that decides what the forward does, less the weights and less modules that it does not call."""
-    digest = hashlib.sha256(repr(type(network.module)).encode())
+    digest = hashlib.sha256(name_function(network.extract).encode())
     for path, module in network.module.named_modules():
         owner = path if path in watched.paths else _owner(path, watched.paths)
         if owner is not None and owner not in called:
@@ -231,7 +236,7 @@ def _hash_architecture(network: Network, watched: Watched, called: set[str], use
             for name, value in vars(module).items()
             if isinstance(value, bool | int | float | str | tuple) and name not in ("training", "num_classes")
         )
-        digest.update(f"\0{path} {type(module).__qualname__} {settings!r}".encode())
+        digest.update(f"\0{path} {name_class(type(module))} {settings!r}".encode())
     for name, tensor in used.items():
         digest.update(f"\0{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
     return digest.hexdigest()

@@ -15,7 +15,8 @@ import msgspec
 from modelhound.analysis.ranking import rank_models
 from modelhound.compat import free_at_once, import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
-from modelhound.errors import BrokenItemError, RequestError
+from modelhound.data.beginning_anew import without_broken_items
+from modelhound.errors import BudgetError, RequestError
 from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
@@ -46,7 +47,7 @@ from modelhound.settings import (
     decisive_scorer,
     scorers_for,
 )
-from modelhound.store import RunFolder, default_run_path, open_run, set_aside
+from modelhound.store import RunFolder, default_run_path, open_run
 
 if TYPE_CHECKING:
     from modelhound.measuring import Measured
@@ -127,11 +128,11 @@ def search(
 
 def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchForeseen:
     """What `run_search` would do; nothing is run over the data set and no run folder is made."""
-    from modelhound.measuring import Job, foresee, use_recommended
+    from modelhound.measuring import Job, foresee, stamp_models, use_recommended
 
     wait_asleep()
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
-    import_timm()
+    _load_libraries(watch)
     device = resolve_device(settings.device)
     _prepare_memory_and_device(settings, device)
     meter = Meter()
@@ -139,16 +140,20 @@ def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> Search
     open_seconds = meter.wall_seconds
     models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
     _check_modality(models, dataset)
+    scorers = scorers_for(dataset.task, settings.scorers)
+    decisive_scorer(scorers)  # one there must be
+    stamps, failures = stamp_models(models)
     job = Job(
-        models={model: source_of(model).stamp(model.name) for model in models},
+        models=stamps,
         dataset=dataset,
         settings=settings,
-        scorers=scorers_for(dataset.task, settings.scorers),
+        scorers=scorers,
         device=device,
         tell=lambda record: None,
         watch=watch,
     )
-    return foresee(use_recommended(job)[0], open_seconds=open_seconds)
+    foreseen = foresee(use_recommended(job)[0], open_seconds=open_seconds)
+    return msgspec.structs.replace(foreseen, failures=(*failures, *foreseen.failures))
 
 
 def run_search(
@@ -158,17 +163,7 @@ def run_search(
 
     An item that turns out to be broken is left out, and what was made of the others stays.
     """
-    told: set[str] = set()
-    while True:
-        try:
-            return _search(settings, watch, begun)
-        except BrokenItemError as error:
-            if str(error) in told:  # it could not be remembered that this one is broken
-                raise
-            told.add(str(error))
-            if settings.run is not None:
-                set_aside(settings.run)  # or it would be refused, since without the item it is another request
-            watch(Progress(task="starting again", done=0, total=1, detail=str(error)))
+    return without_broken_items(lambda: _search(settings, watch, begun), run=settings.run, watch=watch)
 
 
 def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None]) -> SearchResult:
@@ -176,9 +171,7 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     from modelhound.measuring import measure_models
 
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
-    watch(Progress(task="loading libraries", done=0, total=1))
-    import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
-    watch(Progress(task="loading libraries", done=1, total=1))
+    _load_libraries(watch)
     device = resolve_device(settings.device) if settings.on == "local" else _find_cluster_device(settings)
     _prepare_memory_and_device(settings, device)
     dataset = _open(settings, watch)
@@ -196,7 +189,7 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     )
     with open_run(path, verb="search", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
         begun(path)
-        run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
+        run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine(), task=dataset.task))
         known = set(run.read(ItemSkipped))
         for skipped in dataset.skipped:
             if skipped not in known:
@@ -246,6 +239,13 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     )
 
 
+def _load_libraries(watch: Watch) -> None:
+    """Takes seconds once; not in the phases of whichever model happens to be first."""
+    watch(Progress(task="loading libraries", done=0, total=1))
+    import_timm()
+    watch(Progress(task="loading libraries", done=1, total=1))
+
+
 def _prepare_memory_and_device(settings: SearchSettings, device: str) -> None:
     """On a CPU say what becomes of freed memory, on a device of this machine load what networks need while items are opened."""
     if device == "cpu" and settings.memory is None:
@@ -273,7 +273,7 @@ def _hold_finals(
     run: RunFolder,
     watch: Watch,
 ) -> FinalsAnswer | None:
-    """Race the first of the ranking by short fine-tuning; None where there are not two of them."""
+    """Race the first of the ranking by short fine-tuning; None where there are not two of them, or no budget for a rung."""
     from modelhound.finals import FinalsJob, hold_finals
 
     chosen = tuple(measured.models[row.model] for row in ranking.models[: settings.num_finalists() or MOST_FINALISTS])
@@ -286,20 +286,23 @@ def _hold_finals(
         if isinstance(record, Failure):
             measured.failures.append(record)
 
-    return hold_finals(
-        FinalsJob(
-            finalists=chosen,
-            scorer=ranking.rests_on[0],
-            num_candidates=len(measured.models) + len(measured.dropped),
-            dataset=dataset,
-            settings=settings,
-            device=device,
-            folder=run.path,
-            known=(*run.read(FinalsCosts), *run.read(TrialDone)),
-            tell=tell,
-            watch=watch,
-        )
+    job = FinalsJob(
+        finalists=chosen,
+        scorer=ranking.rests_on[0],
+        num_candidates=len(measured.models) + len(measured.dropped),
+        dataset=dataset,
+        settings=settings,
+        device=device,
+        folder=run.path,
+        known=(*run.read(FinalsCosts), *run.read(TrialDone)),
+        tell=tell,
+        watch=watch,
     )
+    try:
+        return hold_finals(job)
+    except BudgetError as error:  # what it takes is known only now, and what was found stays true
+        measured.warnings.append(f"no finals were held: {error}")
+        return None
 
 
 def _num_assured(settings: SearchSettings) -> int | None:
