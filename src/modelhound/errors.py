@@ -4,6 +4,7 @@
     ├── RequestError            what was asked for cannot be served; the command exits with 2
     │   ├── DataError           the data set is missing, unreadable or too small to rank models on
     │   │   └── BrokenItemError an item that looked well cannot be decoded; the next start leaves it out
+    │   ├── BudgetError         finals would cost more than they may; the search ends without them
     │   ├── UnknownModelError   no model has that name
     │   └── RunBusyError        another process is writing the same run folder
     ├── ModelError              one model cannot be used; the search records it and goes on with the others
@@ -16,6 +17,7 @@ Messages follow one shape: cannot <do> <given>: expected <rule>, <advice>.
 
 __all__ = [
     "BrokenItemError",
+    "BudgetError",
     "CrewError",
     "DataError",
     "HoundError",
@@ -44,6 +46,10 @@ class DataError(RequestError):
 
 class BrokenItemError(DataError):
     """An item that looked well cannot be decoded; whoever opens the data set again gets it without that item."""
+
+
+class BudgetError(RequestError):
+    """Finals would cost more than they may; what was found before them stays."""
 
 
 class UnknownModelError(RequestError):

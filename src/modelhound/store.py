@@ -14,6 +14,7 @@ Nothing here knows what a record means. It owns every file name:
 
 import contextlib
 import errno
+import glob
 import hashlib
 import math
 import os
@@ -227,11 +228,14 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """A new folder of results, such as a checkpoint: there with all that `fill` puts into it, or not at all."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     with _explain_write_errors(path):
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*-*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
         try:
             unfinished.mkdir(parents=True)
             fill(unfinished)
-            for file in unfinished.iterdir():
-                _flush_to_disk(file)
+            for file in unfinished.rglob("*"):
+                if file.is_file():
+                    _flush_to_disk(file)
             unfinished.rename(path)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)

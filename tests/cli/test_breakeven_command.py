@@ -77,6 +77,7 @@ def test_a_size_beyond_the_data_set_means_all_of_it_and_that_is_said() -> None:
         (("--sizes", "20"), "cannot use --sizes 20 with 'digits': expected at least 40"),
         (("--models", "zoo:nothing"), "cannot find model 'zoo:nothing'"),
         (("--scenario", "years=3"), "cannot use --scenario 'years=3'"),
+        (("--layers", "best"), "cannot use --layers best: expected one vector per text"),
         (("--measured-epochs", "0"), "--measured-epochs 0: expected a whole number of at least 1"),
     ],
 )

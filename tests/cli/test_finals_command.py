@@ -1,14 +1,18 @@
 """`hound search --finals` as a person meets it: the winner, ties, noise, bad input, kills."""
 
+import functools
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from finals_networks import write_coloured, write_networks
 from modelhound import cli
+from modelhound.finals.trial_pool import TrialPool
+from modelhound.finals.trials import Classroom, TrialRequest, TrialResult, run_trial
 from modelhound.records import Finalist, TrialDone
 from modelhound.settings import SearchSettings
 from modelhound.store import read_run
@@ -195,15 +199,49 @@ def test_a_label_missing_from_a_fold_is_refused(
     assert "expected items of 'rare' in every fold" in err
 
 
-def test_a_budget_too_small_for_one_rung_says_what_is_needed(
+def test_a_budget_too_small_for_one_rung_says_what_is_needed_and_the_search_is_not_lost(
     networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen = ",".join(networks[name] for name in ("sharp", "dull"))
-    code, _, err = hound(
-        capsys, "search", str(coloured), "--models", chosen, "--finals", "2", "--finals-budget", "0.0001s"
-    )
-    assert code == 2
-    assert "expected a budget for one rung at least, about" in err
+    chosen = [networks[name] for name in ("sharp", "dull")]
+    document = search(capsys, coloured, chosen, "--finals", "2", "--finals-budget", "0.0001s", "--run", "searched")
+    assert document["finals"] is None
+    assert any("expected a budget for one rung at least, about" in warning for warning in document["warnings"])
+    assert [row["model"] for row in document["ranking"]] == chosen
+    assert read_run(Path("searched")).headline == networks["sharp"]
+
+
+def test_several_at_once_lose_no_checkpoint_and_are_booked_with_the_time_they_took(
+    networks: dict[str, str], coloured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from modelhound.finals import holding
+
+    sizes: list[int] = []
+    monkeypatch.setattr(holding._Finals, "_choose_processes", lambda self, race: 3)
+    monkeypatch.setattr(holding, "TrialPool", functools.partial(_AtOnce, sizes))
+    chosen = [networks[name] for name in ("sharp", "dull")]
+    document = search(capsys, coloured, chosen, "--finals", "2", "--finals-budget", "100%", "--run", "raced")
+    trials = read_run(Path("raced")).of(TrialDone)
+    assert not any(trial.error for trial in trials)
+    assert (Path("raced") / document["finals"]["checkpoint"] / "model.safetensors").is_file()
+    assert [trial.at_once for trial in trials] == [min(3, size) for size in sizes for _ in range(size)]
+    assert min(sizes) < 3
+
+
+class _AtOnce(TrialPool):
+    """Checkpoints of a rung are there before any of its results is told, as when all of it runs at once."""
+
+    def __init__(self, sizes: list[int], room: Classroom, *, num_processes: int = 0) -> None:
+        super().__init__(room)
+        self.num_processes, self._sizes = num_processes, sizes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def run(self, requests: Sequence[TrialRequest], done: Callable[[int, TrialResult], None]) -> None:
+        if self.num_processes:
+            self._sizes.append(len(requests))
+        for place, result in enumerate([run_trial(request, self._room) for request in requests]):
+            done(place, result)
 
 
 def test_one_model_alone_has_no_finals(

@@ -15,6 +15,7 @@ import pytest
 
 import modelhound
 from modelhound import cli
+from modelhound.errors import ModelError
 from modelhound.models import SOURCES
 from modelhound.models.zoo import ZooSource
 from modelhound.records import Progress
@@ -386,6 +387,32 @@ def test_doctor_answers_with_a_verdict_for_everything(capsys: pytest.CaptureFixt
     assert {each["verdict"] for each in document["checks"]} <= {"good", "slow", "broken", "note"}
     assert document["machine"]["num_cores"] == len(os.sched_getaffinity(0))
     assert all(each["advice"] for each in document["checks"] if each["verdict"] in {"slow", "broken"})
+
+
+def test_a_plan_goes_on_without_a_model_that_cannot_be_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from modelhound.measuring import taking_over
+
+    source_of = taking_over.source_of
+
+    class Unreadable:
+        def stamp(self, name: str) -> str:
+            raise ModelError(f"cannot read {name!r}: expected a file")
+
+    monkeypatch.setattr(
+        taking_over, "source_of", lambda model: Unreadable() if "glyphs" in model.name else source_of(model)
+    )
+    code, out, err = hound(capsys, "search", "digits", *SMALL, "--explain", "--json")
+    assert code == 0, err
+    (failure,) = json.loads(out)["failures"]
+    assert (failure["model"], failure["phase"]) == ("zoo:resnet-glyphs", "read weights")
+
+
+def test_a_plan_refuses_what_the_search_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = hound(capsys, "search", "digits", *SMALL, "--scorers", "hscore", "--explain")
+    assert code == 2
+    assert "cannot rank by hscore alone" in err
 
 
 @pytest.mark.parametrize("option", ["--live", "--open"])

@@ -57,6 +57,32 @@ def test_it_works_from_python_and_tells_what_an_option_is_not() -> None:
         modelhound.train("digits", speed=3)
 
 
+def test_a_finished_run_gets_what_is_asked_for_later_and_a_kill_loses_no_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from modelhound.training import rank
+
+    asked: dict[str, Any] = {"limit": 60, "epochs": 1, "mode": "head", "workers": 0, "run": tmp_path / "run"}
+
+    def stop(*given: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rank, "intervene", stop)  # killed while it is found out what bounds the run
+        with pytest.raises(KeyboardInterrupt):
+            modelhound.train("digits", "zoo:mobilenet-shapes", **asked)
+    first = modelhound.train("digits", "zoo:mobilenet-shapes", verdict="none", **asked)
+    assert first.ranks[0].num_steps > 0
+    assert (first.num_resumed, first.operators, first.answer.verdicts) == (0, (), ())
+    traced = modelhound.train("digits", "zoo:mobilenet-shapes", verdict="none", trace=1, **asked)
+    assert traced.operators[0].num_steps == 1
+    assert (traced.trained, traced.ranks, traced.num_resumed) == (first.trained, first.ranks, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(rank, "train", stop)
+        again = modelhound.train("digits", "zoo:mobilenet-shapes", verdict="none", trace=1, **asked)
+    assert again.operators == traced.operators
+
+
 def test_a_part_of_the_data_set_can_be_tested_on(tmp_path: Path) -> None:
     from layouts import write_food101
 
@@ -97,7 +123,7 @@ def test_the_script_for_slurm_is_printed_and_nothing_is_submitted(hound: Callabl
 
 
 def test_what_a_slurm_job_runs_trains_and_says_when_it_is_over(tmp_path: Path) -> None:
-    from modelhound.launch.ranks import OVER
+    from modelhound.launch import slurm
     from modelhound.records import to_plain
     from modelhound.store import read_run
     from modelhound.verbs.train import train_on_node
@@ -106,7 +132,7 @@ def test_what_a_slurm_job_runs_trains_and_says_when_it_is_over(tmp_path: Path) -
         "digits", model=("zoo:mobilenet-shapes",), limit=60, epochs=1, mode="cached", run=tmp_path / "run"
     )
     train_on_node(to_plain(settings))
-    assert (tmp_path / "run" / OVER).is_file()
+    assert (tmp_path / "run" / slurm.find_place().over).is_file()
     assert read_run(tmp_path / "run").headline.startswith("zoo:mobilenet-shapes accuracy")
 
 

@@ -173,6 +173,67 @@ def test_a_model_of_which_not_even_one_item_fits_fails_alone(monkeypatch: pytest
     assert "out of memory" in failure.error
 
 
+@pytest.mark.parametrize(
+    "place", ["modelhound.measuring.race:score_best_layer", "modelhound.features.shelf:_as_wanted"]
+)
+def test_memory_that_was_short_for_a_moment_costs_no_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    options: dict[str, Any] = {"limit": 60, "scorers": "ridge", "fresh": True}
+    plenty = modelhound.search("digits", MODELS, run=tmp_path / "plenty", **options)
+    calls = _fail_at(monkeypatch, place, torch.OutOfMemoryError("CUDA out of memory"), {1})
+    tight = modelhound.search("digits", MODELS, run=tmp_path / "tight", **options)
+    assert len(calls) > 1
+    assert tight.failures == ()
+    assert [(row.model, row.scores) for row in tight.ranking.models] == [
+        (row.model, row.scores) for row in plenty.ranking.models
+    ]
+
+
+def test_rows_for_which_there_is_no_room_are_the_failure_of_one_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hand_over = engine._Job._hand_over
+
+    def hand_over_or_fail(self: engine._Job, model: str) -> engine.Rows:
+        if model == MODELS[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return hand_over(self, model)
+
+    monkeypatch.setattr(engine._Job, "_hand_over", hand_over_or_fail)
+    result = modelhound.search("digits", MODELS, limit=60, run=tmp_path / "run", scorers="ridge", fresh=True)
+    assert [failure.model for failure in result.failures] == MODELS[:1]
+    assert [row.model for row in result.ranking.models] == MODELS[1:]
+
+
+@pytest.mark.parametrize("place", ["_opinions", "score_best_layer", "make_record"])
+def test_what_goes_wrong_beside_the_scorers_is_the_failure_of_one_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    _fail_at(monkeypatch, f"modelhound.measuring.race:{place}", torch.OutOfMemoryError("CUDA out of memory"), {1, 2})
+    result = modelhound.search("digits", MODELS, limit=60, run=tmp_path / "run", scorers="ridge,leep", fresh=True)
+    ((failure,), (ranked,)) = result.failures, result.ranking.models
+    assert {failure.model, ranked.model} == set(MODELS)
+    assert failure.phase == "score"
+    assert "out of memory" in failure.error
+
+
+def _fail_at(monkeypatch: pytest.MonkeyPatch, function: str, error: Exception, numbers: set[int]) -> list[int]:
+    """Let these calls of the function raise; all of them are counted."""
+    module, _, name = function.partition(":")
+    owner = importlib.import_module(module)
+    ordinary, calls = getattr(owner, name), []
+
+    def fail_or_do(*arguments: Any, **options: Any) -> Any:
+        calls.append(len(calls) + 1)
+        if calls[-1] in numbers:
+            raise error
+        return ordinary(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, fail_or_do)
+    return calls
+
+
 PEEKING = """
 import torch
 from torch import nn

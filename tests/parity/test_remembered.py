@@ -10,9 +10,12 @@ import pytest
 import torch
 
 import modelhound
+from modelhound.data import open_dataset
 from modelhound.feature_store import keeping
-from modelhound.features import many, supply
+from modelhound.features import many, remembered, supply
+from modelhound.features.remembered import Remembered
 from modelhound.features.workshop import Workshop
+from modelhound.settings import ModelSettings
 from modelhound.verbs.search import SearchResult
 from tiny_encoders import write_encoder
 
@@ -232,6 +235,77 @@ def test_all_layers_of_an_encoder_are_remembered(
     layers = [(model, note) for model, note in first.notes if "scores best" in note]
     assert len(layers) == 2
     assert set(layers) <= set(again.notes)
+
+
+def test_layers_are_told_apart_although_it_is_forgotten_how_many_there_are(
+    find: Callable[..., SearchResult], tmp_path: Path
+) -> None:
+    write_encoder(tmp_path / "encoder", "bert", seed=0)
+    options: dict[str, Any] = {"models": f"file:{tmp_path}/encoder", "layers": "best"}
+    find("sms", limit=60, **options)
+    for path in (tmp_path / "cache").glob("models-*.jsonl"):
+        path.unlink()
+    assert ranking(find("sms", limit=60, **options)) == ranking(find("sms", limit=60, fresh=True, **options))
+    for path in (tmp_path / "cache").glob("models-*.jsonl"):
+        path.unlink()
+    assert scores(find("sms", **options)) == near(
+        find("sms", fresh=True, **options)
+    )  # some rows are there, some are not
+
+
+NETWORK = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+    def forward(self, images):
+        return images[:, :, ::8, ::8].flatten(1) * self.scale
+
+def make():
+    return Net(), {"input_size": 64}
+"""
+
+
+def test_an_edited_forward_is_run_although_all_tensors_are_the_same(
+    find: Callable[..., SearchResult], tmp_path: Path
+) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(NETWORK)
+    first = find(models=f"py:{file}:make")
+    file.write_text(NETWORK.replace("images[:, :, ::8, ::8]", "images[:, :, :1, :1]"))
+    assert scores(find(models=f"py:{file}:make")) != scores(first)
+    file.write_text(NETWORK)
+    assert ranking(find(models=f"py:{file}:make")) == ranking(first)
+
+
+def test_what_other_code_of_ours_has_made_is_not_trusted(
+    work: Work, find: Callable[..., SearchResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find(models=MODELS[:1])
+    monkeypatch.setattr(remembered, "digest_of_code", lambda *rooms: "another release")
+    _, models, num_decoded = work.of(lambda: find(models=MODELS[:1]))
+    assert (models, num_decoded) == (MODELS[:1], ITEMS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_may_happen_to_be_short_numbers_or_not(dtype: torch.dtype) -> None:
+    data = open_dataset("digits", limit=30)
+    memory = Remembered(data, ModelSettings(), seed=0, device="cpu", dtype=dtype)
+    short, long = torch.arange(40.0).reshape(10, 4), torch.rand(10, 4)
+    memory.keep("short before long", range(10), short)
+    memory.keep("short before long", range(10, 20), long)
+    memory.keep("long before short", range(10), long)
+    memory.keep("long before short", range(10, 20), short)
+    found = memory.recall("short before long", range(20))
+    assert torch.equal(found.rows[:10], short)
+    if dtype is torch.float32:
+        assert torch.equal(found.rows[10:], long)
+    else:
+        assert found.missing == tuple(range(10, 20))  # half precision gives no such rows; one that does costs time only
+    assert torch.equal(memory.recall("long before short", range(20)).rows, torch.cat([long, short]))
 
 
 def test_a_model_whose_file_changed_is_another_model(

@@ -8,12 +8,17 @@ import importlib
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import modelhound
 from modelhound.measuring import deciding, spread
+from modelhound.measuring.share import Sight
+from modelhound.meter import Lanes
+from modelhound.records import Failure, silent
 from modelhound.settings import SearchSettings
 
 RACERS = "zoo:resnet-garments_a,zoo:resnet-glyphs,zoo:vit-rotation,zoo:mobilenet-shapes,zoo:resmlp-rotation"
@@ -176,6 +181,18 @@ def test_a_model_that_kills_every_worker_fails_alone(
 def test_only_known_places_are_taken(on: Any) -> None:
     with pytest.raises(modelhound.RequestError, match="expected local, ray or ray://HOST:PORT"):
         SearchSettings("digits", on=on)
+
+
+def test_a_late_copy_of_a_model_that_was_given_up_does_not_spoil_the_end() -> None:
+    shown: list[str] = []
+    job: Any = SimpleNamespace(
+        models={}, dataset=[], tell=lambda record: None, watch=silent, show=lambda model, features: shown.append(model)
+    )
+    race = spread._SpreadRace(job, _Calls({}), Lanes())  # type: ignore[arg-type]
+    race._receive(0, Failure(model="slow", phase="forward", error="every worker that ran it died"))
+    race._receive(1, Sight(model="slow", features=np.ones((2, 2), np.float32)))
+    race.close()
+    assert shown == []
 
 
 @pytest.mark.parametrize("option", [{"plain": True}, {"explain": True}])

@@ -124,3 +124,14 @@ def test_that_texts_were_cut_is_still_said_when_features_are_remembered(tmp_path
     third = modelhound.search("sms", run=tmp_path / "third", scorers="knn", **options)
     assert "texts were cut to 8 tokens" in first.notes[0][1]
     assert first.notes == second.notes == third.notes
+
+
+def test_texts_of_remembered_features_are_counted_with_those_that_are_new(tmp_path: Path) -> None:
+    write_encoder(tmp_path / "encoder")
+    options: dict[str, Any] = {"models": f"file:{tmp_path / 'encoder'}", "tokens": 8, "scorers": "knn"}
+    modelhound.search("sms", run=tmp_path / "fewer", limit=40, **options)
+    more = modelhound.search("sms", run=tmp_path / "more", limit=60, **options)
+    again = modelhound.search("sms", run=tmp_path / "again", limit=60, **options)
+    anew = modelhound.search("sms", run=tmp_path / "anew", limit=60, fresh=True, **options)
+    assert "of 60 texts were cut to 8 tokens" in anew.notes[0][1]
+    assert more.notes == again.notes == anew.notes

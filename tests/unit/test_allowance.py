@@ -82,3 +82,13 @@ def test_what_is_left_for_a_plan_is_never_negative(folder: Path) -> None:
         beside = beside_bytes([only(session)], num_items=20, num_classes=10)
     assert plan_bytes(10, beside) == 1
     assert plan_bytes(2 * beside, beside) < beside
+
+
+def test_the_parts_of_a_module_that_was_left_without_weights_can_be_timed(folder: Path) -> None:
+    with survey("digits", f"file:{folder}", memory_bytes=500_000_000) as session:
+        session.calibrate()
+        specimen = only(session)
+        assert session._rates is not None
+        assert set(session._rates.part_seconds) == set(specimen.fingerprints)
+        assert all(seconds > 0 for seconds in session._rates.part_seconds.values())
+        assert all(slot.numel() == 0 for slot in specimen.blueprint.slots.values())

@@ -1,4 +1,6 @@
+import dataclasses
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -182,6 +184,20 @@ def test_changed_bytes_are_found_by_the_check_and_the_item_is_left_out(photos: P
     again = open_dataset(str(out))
     assert len(again) == 21
     assert [each.item for each in again.skipped] == [data.item_names[7]]
+
+
+def test_items_with_one_checksum_are_still_told_apart(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = make(photos, tmp_path / "out")
+    copy = make(photos, tmp_path / "copy")
+    assert data.digests == copy.digests
+    reader = data.reader
+    assert isinstance(reader, PreparedReader)
+    reader = dataclasses.replace(reader, checksums=reader.checksums * 0)
+    monkeypatch.setattr(zlib, "crc32", lambda content: 0)
+    assert reader.stamp(0) == reader.stamp(1)
+    assert reader.check(0) != reader.check(1)
 
 
 def test_a_shard_that_shrinks_after_opening_is_an_error_and_not_a_crash(photos: Path, tmp_path: Path) -> None:

@@ -220,6 +220,21 @@ def test_a_budget_is_not_overdrawn_and_keeps_the_likeliest_going() -> None:
     assert race.standings()[0].stage == 1
 
 
+def test_chances_add_up_to_one_and_only_a_winner_that_is_certain_is_called_so() -> None:
+    """Whoever was dropped or left behind keeps the chance that it had."""
+    seen = set()
+    for seed in range(30):
+        world = make_world(seed)
+        needed = sum(world.race(world.names[:6]).rung_seconds(rung) for rung in range(3))
+        race = world.race(world.names[:6], budget=needed + 18.0)
+        finish(race, world.outcome)
+        rows = race.standings()
+        assert sum(row.chance for row in rows) == pytest.approx(1.0)
+        assert race.ended != "certain" or max(row.chance for row in rows) >= 0.95
+        seen |= {row.state for row in rows if row.chance} | {race.ended}
+    assert seen >= {"in", "dropped", "left behind", "certain", "budget"}
+
+
 def test_a_budget_for_no_rung_ends_it_before_anything_is_run() -> None:
     world = make_world(5)
     race = world.race(world.names[:6], budget=1.0)

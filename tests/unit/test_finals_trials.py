@@ -11,9 +11,11 @@ import pytest
 from finals_networks import write_coloured, write_networks
 from modelhound.analysis.finals import draw_folds
 from modelhound.data import open_dataset
+from modelhound.errors import BrokenItemError
 from modelhound.finals.held_items import HeldItems
 from modelhound.finals.trial_pool import TrialPool
 from modelhound.finals.trials import Classroom, TrialRequest, TrialResult, run_trial
+from modelhound.launch import Outcome, Worker
 from modelhound.records import unpack_items
 from modelhound.settings import ModelSettings
 from tiny_encoders import write_encoder
@@ -114,6 +116,15 @@ def test_items_that_do_not_fit_into_memory_are_streamed_with_the_same_result(
     assert streamed.item_scores == held.item_scores
 
 
+def test_processes_share_the_memory_that_one_would_have_for_items(room: Classroom, networks: dict[str, str]) -> None:
+    run_trial(request(networks["sharp"], probe=True), room)
+    assert room.held._held_bytes() > 0
+    with TrialPool(room, num_processes=1):
+        assert room.held._held_bytes() == 0
+    alone, among_four = (HeldItems(room.dataset, "cpu", num_holders=count)._most_bytes for count in (1, 4))
+    assert among_four == pytest.approx(alone / 4, rel=0.2)  # what is free changes from one moment to the next
+
+
 def test_processes_give_what_this_one_gives(networks: dict[str, str], room: Classroom) -> None:
     requests = [request(networks[name], fold=fold) for name in ("sharp", "exploding") for fold in (0, 1)]
     found: dict[int, TrialResult] = {}
@@ -122,6 +133,16 @@ def test_processes_give_what_this_one_gives(networks: dict[str, str], room: Clas
     for place, asked in enumerate(requests):
         here = run_trial(asked, room)
         assert (found[place].item_scores, found[place].error) == (here.item_scores, here.error)
+
+
+def test_an_error_that_is_not_the_trials_keeps_its_kind(
+    networks: dict[str, str], room: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever searches starts again without an item that turns out to be broken, and with nothing else."""
+    answer = Outcome(ok=False, ending="raised BrokenItemError", value="cannot decode 'a.png'", last_words="")
+    monkeypatch.setattr(Worker, "call", lambda self, *given, **more: answer)
+    with TrialPool(room, num_processes=1) as pool, pytest.raises(BrokenItemError, match="cannot decode"):
+        pool.run([request(networks["sharp"])], lambda place, result: None)
 
 
 def test_texts_are_held_as_tokens_and_cut_to_the_longest(tmp_path: Path) -> None:

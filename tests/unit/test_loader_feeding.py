@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
 from modelhound.data import Dataset, OwnTransform, Preprocessing, load_batches, open_dataset
-from modelhound.errors import DataError, RequestError
-from modelhound.feeding import Feed, Study, measure_run, study
+from modelhound.errors import BrokenItemError, DataError, RequestError
+from modelhound.feeding import Feed, Study, measure_run, study, tuning
 from modelhound.feeding.concluding import choose_pairs, conclude
 from modelhound.feeding.ledger import Ledger
 from modelhound.feeding.pages import count_bytes, files_of, forget_pages, touch_pages
@@ -30,10 +31,11 @@ from modelhound.feeding.runs import (
     warm_up,
     why_not,
 )
+from modelhound.feeding.tuning import tune
 from modelhound.meter import disk_bytes_read
 from modelhound.models import Network
 from modelhound.records import FeedMeasured, LoadMeasured, PairFailed, Record, StepMeasured, silent
-from modelhound.settings import LoaderSearchSettings
+from modelhound.settings import LoaderSearchSettings, LoaderSettings
 
 FORM = Preprocessing(
     input_size=(16, 16),
@@ -242,6 +244,44 @@ def test_what_was_measured_twice_tells_how_restless_the_machine_is(photos: Datas
         return Ledger(make_study(photos, {"m": network()}, [], known=known)).unrest()
 
     assert unrest(1.0, 1.5) > 20 * unrest(1.0, 1.01)
+
+
+def test_a_later_start_is_charged_with_what_it_can_use_and_nothing_else(photos: Dataset) -> None:
+    ours = run(photos)
+    step = StepMeasured(model="m", batch=8, copy_seconds=(0.5,), forward_seconds=(1.0,), num_busy_cores=1.0)
+    others = [
+        msgspec.structs.replace(step, model="gone"),
+        msgspec.structs.replace(ours, model="gone"),
+        msgspec.structs.replace(ours, item_kind="preprocessed"),
+        msgspec.structs.replace(ours, batch=9),
+    ]
+    known = [step, ours, *others]
+    ledger = Ledger(make_study(photos, {"m": network()}, [], pairs=((8, 0),), known=known))
+    assert ledger.spent_seconds == pytest.approx(1.5 + ours.wall_seconds)
+
+
+def test_an_item_that_is_broken_is_no_pairs_fault(photos: Dataset) -> None:
+    told: list[Record] = []
+
+    def take() -> Record:
+        raise BrokenItemError("cannot decode 'a.png'")
+
+    with pytest.raises(BrokenItemError):
+        Ledger(make_study(photos, {"m": network()}, told)).measure(take, model="m", pair=(4, 0), phase="run")
+    assert told == []
+
+
+def test_options_tried_at_one_pair_say_nothing_of_another(photos: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Record] = []
+    monkeypatch.setattr(tuning, "_run", lambda study, settings, model: 1.0)
+    at_once = LoaderSettings(batch=4, workers=1)
+    tune(make_study(photos, {"m": network()}, told), at_once, ["prefetch"], models=["m"])
+    again: list[Record] = []
+    known = make_study(photos, {"m": network()}, again, known=tuple(told))
+    tune(known, at_once, ["prefetch"], models=["m"])
+    assert again == []
+    tune(known, LoaderSettings(batch=16, workers=1), ["prefetch"], models=["m"])
+    assert len(again) == len(told) > 0
 
 
 def test_the_grid_runs_every_pair_with_every_model_as_often_as_asked(photos: Dataset) -> None:

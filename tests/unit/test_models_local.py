@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from modelhound.compat import import_timm
 from modelhound.data.tokenising import tokenise
 from modelhound.errors import ModelError, UnknownModelError
+from modelhound.features.workshop import Specimen, Workshop
 from modelhound.models import SOURCES, find_models
 from modelhound.models.layout import Layout
 from modelhound.models.local import LocalSource
@@ -91,6 +92,35 @@ def test_the_head_is_made_to_fit_the_file(num_classes: int, name: str, tmp_path:
         expected = module.forward_head(module.forward_features(images), pre_logits=True)  # type: ignore[operator]
         torch.testing.assert_close(network.extract(images), expected)
     assert sum(each.numel() for each in module.parameters()) == network.num_parameters
+
+
+def test_files_of_one_network_take_turns_in_one_module(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("one.safetensors", "two.pth")]
+    for path, num_classes in zip(paths, (7, 5), strict=True):
+        own_checkpoint(path, num_classes=num_classes)
+    assert SOURCE.mould(str(paths[0])) is None
+    assert SOURCE.mould(str(paths[0]), ModelSettings(arch="zoo:x")) is None
+    assert SOURCE.mould(str(paths[0]), ModelSettings(arch="timm:resnet_of_mine")) is None
+    assert SOURCE.mould(str(paths[0]), ModelSettings(arch="timm:test_resnet")) is not None
+
+    def take_apart(*chosen: Path) -> list[Specimen]:
+        workshop = Workshop(ModelSettings(arch="timm:test_resnet"), seed=0, device="cpu", dtype=torch.float32)
+        models = find_models([f"file:{path}" for path in chosen])
+        return [workshop.take_apart(model, SOURCES["file"].read_weights(model.name), dict) for model in models]
+
+    (first, second), (alone,) = take_apart(*paths), take_apart(paths[1])
+    assert first.blueprint is second.blueprint
+    assert (second.fingerprint, second.num_parameters) == (alone.fingerprint, alone.num_parameters)
+    assert first.fingerprint != second.fingerprint
+
+
+def test_models_that_bring_their_own_code_never_share_a_module(bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "coded"
+    shutil.copytree(bert, folder)
+    assert SOURCE.mould(str(folder)) == SOURCE.mould(str(bert)) is not None
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "coding.CodedModel"}}))
+    assert SOURCE.mould(str(folder)) is None
 
 
 def test_tensors_of_another_network_are_named(tmp_path: Path) -> None:

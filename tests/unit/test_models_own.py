@@ -120,6 +120,49 @@ def test_the_stamp_follows_the_file(user_code: Path) -> None:
     assert source_of(model).stamp(model.name) != before
 
 
+def test_files_of_one_name_in_two_folders_are_two_networks_and_an_edited_one_is_a_third(tmp_path: Path) -> None:
+    files = [tmp_path / folder / "net.py" for folder in ("first", "second")]
+    for file, size in zip(files, (8, 6), strict=True):
+        file.parent.mkdir()
+        file.write_text(f"from torch import nn\n\ndef make():\n    return nn.Flatten(), {{'input_size': {size}}}\n")
+
+    def sizes() -> list[tuple[int, int]]:
+        models = find_models([f"py:{file}:make" for file in files])
+        return [source_of(model).build(model.name, {}).preprocessing.input_size for model in models]  # type: ignore[union-attr]
+
+    assert sizes() == [(8, 8), (6, 6)]
+    files[1].write_text(files[1].read_text().replace("6", "7"))
+    assert sizes() == [(8, 8), (7, 7)]
+
+
+def test_transforms_that_look_alike_are_not_taken_for_one_another_now_or_later(tmp_path: Path) -> None:
+    file = tmp_path / "alike.py"
+    file.write_text(
+        CODE
+        + """
+class Alike:
+    def __init__(self, function):
+        self.function = function
+    def __repr__(self):
+        return "Alike()"
+    def __call__(self, image):
+        return self.function(shrink(image))
+
+def bright():
+    return nn.Flatten(), Alike(lambda pixels: pixels)
+
+def blind():
+    return nn.Flatten(), Alike(lambda pixels: 0 * pixels + torch.rand(3, 6, 6))
+"""
+    )
+    models = [f"py:{file}:{name}" for name in ("bright", "blind")]
+    result = modelhound.search("digits", models, limit=60, scorers="ridge", run=tmp_path / "run")
+    assert result.failures == ()
+    found = {row.model.rpartition(":")[2]: row.scores["ridge"] for row in result.ranking.models}
+    assert found["bright"] > found["blind"] + 0.2
+    assert not list((tmp_path / "cache" / "features").rglob("rows-*"))  # nobody could tell later that they are the same
+
+
 def test_functions_of_one_file_can_be_made_by_several_threads_at_once(tmp_path: Path) -> None:
     file = tmp_path / f"slow_{tmp_path.parent.name.replace('-', '_')}.py"
     file.write_text("import time\ntime.sleep(0.3)\n" + CODE)  # the others come while it is half run

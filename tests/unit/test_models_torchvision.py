@@ -1,5 +1,6 @@
 """torchvision's classifiers: names, cards, preprocessing and weights."""
 
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,16 @@ def test_the_classifier_gives_the_networks_own_logits() -> None:
     assert network.classify is not None
     with torch.no_grad():
         torch.testing.assert_close(network.classify(network.extract(images)), network.module(images))
+
+
+def test_features_given_to_the_classifier_are_not_held_on_to() -> None:
+    network = TorchvisionSource().build("mobilenet_v3_small", None)
+    assert network.classify is not None
+    given = [torch.rand(2, 1024) for _ in range(2)]
+    alive = weakref.ref(given[0])
+    while given:
+        network.classify(given.pop(0))
+    assert alive() is None
 
 
 def test_squeezenet_has_features_but_no_linear_classifier() -> None:

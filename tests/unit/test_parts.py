@@ -1,6 +1,9 @@
 """Networks cut into parts: every family must give by parts what it gives as a whole."""
 
+import importlib.util
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -215,6 +218,48 @@ def test_weights_and_the_number_of_classes_do_not_change_the_architecture_but_th
     assert hash_of("resnet18") != hash_of("resnet18", output_stride=16)
 
 
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def forward(self, images):
+        return images.flatten(1) * FACTOR
+"""
+
+
+def test_the_architecture_follows_the_code_of_strangers_wherever_it_lies(tmp_path: Path) -> None:
+    def hash_of(folder: str, factor: int) -> str:
+        path = tmp_path / folder / "net_of_a_stranger.py"
+        path.parent.mkdir()
+        path.write_text(NET.replace("FACTOR", str(factor)))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+            return dissect(wrap(module.Net()), torch.rand(2, 3, 4, 4)).architecture
+        finally:
+            del sys.modules[path.stem]
+
+    assert hash_of("one", 2) == hash_of("copy", 2) != hash_of("edited", 3)
+
+
+def test_what_is_made_of_a_networks_output_is_part_of_the_architecture() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+
+    def mean_times(factor: int) -> Callable[[Tensor], Tensor]:
+        return lambda images: module(images).mean((2, 3)) * factor
+
+    def largest(images: Tensor) -> Tensor:
+        return module(images).amax((2, 3))
+
+    images = torch.rand(2, 3, 8, 8)
+    hashes = [dissect(wrap(module, each), images).architecture for each in (mean_times(1), mean_times(2), largest)]
+    assert len(set(hashes)) == 3
+    assert dissect(wrap(module, mean_times(1)), images).architecture == hashes[0]
+
+
 def test_the_network_is_left_as_it_was() -> None:
     module = import_timm().create_model("resnet18").train()
     for parameter in module.conv1.parameters():
@@ -228,3 +273,19 @@ def test_the_network_is_left_as_it_was() -> None:
     assert module.fc.weight.requires_grad
     assert all("forward" not in vars(each) and not each._forward_hooks for each in module.modules())
     assert all(torch.equal(state[name], tensor) for name, tensor in module.state_dict().items())
+
+
+def test_a_module_with_a_forward_of_its_own_keeps_it() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    block = module[0]
+    plain = block.forward
+    block.forward = lambda value: plain(value) + 1  # as hooks of other libraries do
+    own, network, items = block.forward, wrap(module), torch.rand(2, 4)
+    expected = module(items)
+    anatomy = dissect(network, items)
+    assert len(anatomy.parts) > 1
+    assert torch.equal(by_parts(network, anatomy, items), expected)
+    assert block.forward is own
+    assert "forward" not in vars(module[1])
+    assert torch.equal(module(items), expected)

@@ -1,5 +1,6 @@
 """Parts and joint models compute what the whole computes, from the tensors of their files alone."""
 
+import platform
 import shutil
 from collections import namedtuple
 from collections.abc import Iterable
@@ -15,13 +16,26 @@ from modelhound.profiling import jobs
 from modelhound.profiling.benches import Bench, prepare_bench
 from modelhound.profiling.configurations import Configuration, configurations_of
 from modelhound.profiling.jobs import Stage, profile_configuration
+from modelhound.profiling.rounds import work_folder
 from modelhound.profiling.staging import open_stage
 from modelhound.profiling.weight_files import forget, perturbed, read_all, read_some, write_tensors
 from modelhound.records import ConfigurationProfiled
 from modelhound.settings import LastLayers, LoaderSettings, ProfileSettings
+from modelhound.store import cache_folder
 from tiny_encoders import write_encoder
 
 IMAGES = ("zoo:resnet-shapes", "zoo:vit-rotation", "zoo:mobilenet-rotation")
+
+
+def test_work_of_a_process_that_was_killed_is_removed_on_its_own_machine_only() -> None:
+    nobody = "4194305"  # more than the highest number a process may have
+    left = [cache_folder() / "profile" / host / nobody for host in (platform.node(), "elsewhere")]
+    for each in left:
+        each.mkdir(parents=True)
+    with work_folder() as folder:
+        assert folder.is_dir()
+        assert [each.exists() for each in left] == [False, True]
+    assert not folder.exists()
 
 
 def make_settings(**options: object) -> ProfileSettings:

@@ -9,17 +9,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import modelhound
 from modelhound.errors import RequestError
-from modelhound.records import ModelMeasured, PhaseSamples, Ranking
+from modelhound.records import ModelMeasured, PhaseSamples, Ranking, RunStarted, to_plain
 from modelhound.report.charts import spec
+from modelhound.report.commands import command_to_repeat
 from modelhound.report.markdown import render_markdown
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
 from modelhound.report.parts import Cell, Column, Page, Section, Table, Tree, plain_text
 from modelhound.report.search_charts import size_chart, speed_chart
 from modelhound.report.search_view import view_search
+from modelhound.settings import METRICS
 from modelhound.store import RunFolder, read_run
-from report_runs import ODD_NAMES, append_all, drop, write_search
+from report_runs import MACHINE, ODD_NAMES, append_all, drop, write_search
 
 
 def page_of(*paths: Path) -> Page:
@@ -189,6 +192,20 @@ def test_the_commands_repeat_what_was_asked_and_no_more(tmp_path: Path) -> None:
     text = render_markdown(page, pictures={}, sources="a test")
     assert "hound search fashion --limit 120 --models 'zoo:it'\"'\"'s' zoo:b" in text
     assert "hound train fashion --model 'zoo:it'\"'\"'s'" in text
+
+
+@pytest.mark.parametrize(
+    ("verb", "asked", "option"), [("breakeven", {"pool": "none"}, "--pool"), ("profile", {"joint": "none"}, "--joint")]
+)
+def test_a_command_says_what_was_left_out_on_purpose(verb: str, asked: dict[str, str], option: str) -> None:
+    settings = getattr(modelhound, f"{verb.capitalize()}Settings")("digits", **asked)
+    assert command_to_repeat(verb, to_plain(settings)) == f"hound {verb} digits {option} none"
+
+
+def test_while_it_runs_a_search_is_measured_by_what_it_found_to_be_told(tmp_path: Path) -> None:
+    path = write_search(tmp_path / "run", ["zoo:a"], finish=False)
+    RunFolder(path).append(RunStarted(at="2026", device="cpu", machine=MACHINE, task="regression"))
+    assert view_search(read_run(path)).ranking.metric == METRICS["regression"]
 
 
 def test_several_runs_are_compared_on_one_page(tmp_path: Path) -> None:

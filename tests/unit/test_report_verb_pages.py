@@ -1,13 +1,16 @@
 """The page of every verb answers on its first screen: what, how sure, how fast, why."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from modelhound.records import ConfigurationProfiled, LatencyFailed, LatencyMeasured, RankTrained, Record
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
 from modelhound.report.parts import Page, plain_text
-from modelhound.store import read_run
+from modelhound.store import open_run, read_run
 from verb_runs import write_verb_runs
 
 
@@ -82,6 +85,29 @@ def test_every_page_has_the_charts_of_its_verb_before_its_tables(pages: dict[str
         assert len(page.figures) == 4
         assert page.title.endswith(f"hound {verb}")
         render_page(page, sources="a test")
+
+
+def test_a_page_shows_the_newest_of_what_was_measured_by_several_starts(tmp_path: Path) -> None:
+    """Before the records of the finished start lie those of one that failed, was killed, or had other weights."""
+    for verb, path in write_verb_runs(tmp_path).items():
+        run = read_run(path)
+        stale = [*_outdated(run.records)]
+        with open_run(tmp_path / f"{verb}-again", verb=verb, at=run.at, settings=run.settings, identity={}) as again:
+            for each in (*stale, *run.records):
+                again.append(each)
+        (again.path / "answer.json").write_bytes((path / "answer.json").read_bytes())
+        assert stale or verb in ("loader", "breakeven")
+        clean, mixed = (build_page([read_run(each)]) for each in (path, again.path))
+        assert mixed.figures == clean.figures
+        assert [chart.data for chart in mixed.charts] == [chart.data for chart in clean.charts], verb
+
+
+def _outdated(records: Iterable[Record]) -> Iterator[Record]:
+    for each in records:
+        if isinstance(each, LatencyMeasured):
+            yield LatencyFailed(point=each.point, why="crashed", tried=True, message="it was another day")
+        elif isinstance(each, RankTrained | ConfigurationProfiled):
+            yield msgspec.structs.replace(each, wall_seconds=1000.0, num_items=1, phases=())
 
 
 def test_a_run_that_found_nothing_falls_back_to_its_headline(tmp_path: Path) -> None:

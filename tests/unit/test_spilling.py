@@ -107,3 +107,15 @@ def test_a_file_that_is_cut_off_is_an_error_and_not_zeros() -> None:
     kept._file.truncate(1000)
     with pytest.raises(OSError, match="cut off"):
         kept.get(0)
+
+
+def test_where_no_folder_can_be_made_everything_stays_in_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / "file" / "cache"))
+    kept = OnDisk("cpu")
+    for tensor in examples():
+        kept.put(tensor)
+    for number, expected in enumerate(examples()):
+        assert_same(kept.get(number), expected)

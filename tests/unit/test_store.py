@@ -12,7 +12,7 @@ import pytest
 
 from modelhound.errors import RequestError, RunBusyError, StoreError
 from modelhound.records import Failure, ItemSkipped, ModelMeasured, PhaseSamples, RankedModel, Ranking
-from modelhound.store import Memo, default_run_path, list_runs, open_run
+from modelhound.store import Memo, default_run_path, list_runs, open_run, write_folder
 
 IDENTITY = {"data": "digits", "seed": 0}
 
@@ -252,3 +252,17 @@ def test_a_memo_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / "file" / "below"))
     assert Memo("facts").recall("answer", lambda: 1) == 1
     assert Memo("facts").recall("answer", lambda: 2) == 2
+
+
+def test_a_folder_is_there_as_a_whole_and_what_a_kill_left_of_it_is_not(tmp_path: Path) -> None:
+    (tmp_path / "run" / ".epoch-1.123-456").mkdir(parents=True)
+    (tmp_path / "run" / ".epoch-1.123-456" / "weights").write_text("some")
+    (tmp_path / "run" / ".epoch-11.123-456").mkdir()
+
+    def fill(folder: Path) -> None:
+        (folder / "tokenizer").mkdir()
+        (folder / "tokenizer" / "words").write_text("all")
+
+    write_folder(tmp_path / "run" / "epoch-1", fill)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"epoch-1", ".epoch-11.123-456"}
+    assert (tmp_path / "run" / "epoch-1" / "tokenizer" / "words").read_text() == "all"

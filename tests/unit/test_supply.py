@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from modelhound.data import InputForm, Preprocessing, Tokenising, load_batches, open_dataset
+from modelhound.data import InputForm, OwnTransform, Preprocessing, Tokenising, load_batches, open_dataset
 from modelhound.data.decode.decoded import decode
 from modelhound.data.tokenising import fingerprint_tokenizer, tokenise
 from modelhound.features import supply as supply_module
@@ -26,6 +26,16 @@ SMALL = Preprocessing(
     mean=(0.1,) * 3,
     std=(0.3,) * 3,
 )
+
+
+class LooksAlike:
+    """As torchvision's Lambda does, whatever it is made with."""
+
+    def __repr__(self) -> str:
+        return "LooksAlike()"
+
+    def __call__(self, image: Any) -> torch.Tensor:
+        return torch.zeros(3, 4, 4)
 
 
 def keyed(*forms: InputForm) -> dict[str, InputForm]:
@@ -134,7 +144,11 @@ def test_forms_that_give_the_same_inputs_have_one_key(tmp_path: Path) -> None:
     assert input_key(here) == input_key(there)
     assert input_key(here) != input_key(Tokenising(folder="a", max_tokens=13, fingerprint="same tokenizer"))
     assert input_key(LARGE) != input_key(SMALL)
+    one, other = (OwnTransform(transform=LooksAlike(), input_size=(4, 4)) for _ in range(2))
+    assert repr(one) == repr(other)
+    assert input_key(one) == input_key(one) != input_key(other)
     assert input_bytes(SMALL) == 3 * 16 * 16
+    assert input_bytes(one) == 4 * 3 * 4 * 4  # float32
     assert input_bytes(here) == 12 * 16  # ids and mask, eight bytes each
 
 

@@ -6,6 +6,7 @@ from modelhound.analysis.memory import fit_memory
 from modelhound.records import Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed
 from modelhound.store import Memo
 from modelhound.timing import Limits
+from modelhound.timing.sweeping import settled
 
 MEGABYTE = 10**6
 COST = Cost(
@@ -118,9 +119,27 @@ def test_a_point_that_would_take_far_too_long_is_not_tried() -> None:
     assert "about 500 s" in row.message
 
 
+def test_a_point_that_timed_out_is_tried_again_where_it_may_take_longer() -> None:
+    limits = make_limits(limit_bytes=10**15, timeout=10.0)
+    limits.add(measured(point(1), 101e6, seconds=1.0))
+    refused = limits.refuse(point(100))
+    assert refused is not None
+    known = [refused, failed(point(64), "out of memory"), failed(point(32), "crashed"), failed(point(16), "timed out")]
+    assert set(settled(known, 10.0)) == {point(100), point(64)}
+    assert set(settled(known, 600.0)) == {point(64)}
+
+
 def test_one_probe_below_its_weights_does_not_make_memory_shrink() -> None:
     model = fit_memory(100.0, [(10.0, 90.0)])
     assert model.predict(1000.0) == 1100.0
     flat = fit_memory(100.0, [(10.0, 120.0), (20.0, 110.0)])
     assert flat.factor == 0
     assert flat.predict(1000.0) == pytest.approx(110.0)
+
+
+def test_probes_of_nearly_the_same_size_do_not_make_a_line() -> None:
+    """Longformer pads 16 tokens to 512: two points that hold the same but for noise once foretold 6 TB for all others."""
+    model = fit_memory(600.0, [(100.0, 738.0), (100.0001, 722.0)])
+    assert (model.num_probes, model.predict(100.0)) == (1, pytest.approx(738.0))
+    other_way = fit_memory(600.0, [(100.0, 722.0), (100.0001, 738.0)])
+    assert other_way.predict(200.0) == pytest.approx(876.0)

@@ -5,13 +5,8 @@ import sys
 import pytest
 import torch
 
-from modelhound.timing.memory import (
-    PeakMemory,
-    count_swapped_pages,
-    is_out_of_memory,
-    limited_memory,
-    usable_memory_bytes,
-)
+from modelhound.compat import is_out_of_memory
+from modelhound.timing.memory import PeakMemory, count_swapped_pages, limited_memory, usable_memory_bytes
 
 MEGABYTE = 10**6
 

@@ -43,6 +43,12 @@ def test_a_data_bound_run_says_by_how_much_and_how_many_workers() -> None:
     assert "--workers 10" in verdict.advice
 
 
+def test_ranks_on_other_machines_take_no_cores_of_this_one() -> None:
+    times = {"live": 0.20, "host batches": 0.10}
+    assert "--workers 8" in judge_blocks(blocks(times, num_ranks=8, num_cores=32, num_local_ranks=4)).advice
+    assert "more than the 4 cores" in judge_blocks(blocks(times, num_ranks=8, num_cores=32)).advice
+
+
 def test_pairing_takes_out_what_all_conditions_share() -> None:
     """The machine is up to a third slower in some rounds, and the interval does not care."""
     verdict = judge_blocks(blocks({"live": 0.2, "host batches": 0.1}, noise=0.15))

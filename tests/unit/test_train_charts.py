@@ -8,7 +8,7 @@ from test_train_analysis import blocks, ranks, run
 from modelhound.analysis.bounds import judge_blocks
 from modelhound.analysis.scaling import measure_scaling
 from modelhound.meter import Telemetry
-from modelhound.records import EpochDone, RankTrained
+from modelhound.records import EpochDone, RankTrained, TelemetrySample
 from modelhound.report.charts import spec
 from modelhound.report.train_charts import train_charts
 
@@ -36,6 +36,23 @@ def test_the_charts_hold_what_was_measured_and_can_be_drawn() -> None:
 
 def test_nothing_measured_gives_no_charts() -> None:
     assert train_charts([], []) == ()
+
+
+def test_telemetry_goes_on_after_a_device_did_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([RuntimeError("no answer"), None])
+    look = Telemetry._look
+
+    def look_or_fail(self: Telemetry) -> TelemetrySample:
+        trouble = next(answers, None)
+        if trouble is not None:
+            raise trouble
+        return look(self)
+
+    monkeypatch.setattr(Telemetry, "_look", look_or_fail)
+    with Telemetry(interval_seconds=0.01) as telemetry:
+        while not telemetry.samples:
+            threading.Event().wait(0.01)
+    assert next(answers, None) is None
 
 
 def test_telemetry_sees_this_process_work() -> None:

@@ -8,11 +8,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from modelhound.errors import DataError, RankError, RequestError
-from modelhound.launch import Cluster, run_on_ranks, slurm
-from modelhound.launch.ranks import OVER, follow
+from modelhound.launch import Cluster, ranks, run_on_ranks, slurm
+from modelhound.launch.ranks import follow
 
 
 def add_up(argument: Any) -> dict[str, Any]:
@@ -91,10 +92,42 @@ def test_ranks_on_two_nodes_find_each_other(tmp_path: Path) -> None:
             cluster=first,
         )
     finally:
-        (tmp_path / OVER).touch()
+        (tmp_path / second.over).touch()
         helper.join(60)
     assert values == [{"rank": rank, "total": 11, "threads": "1"} for rank in range(2)]
     assert not helper.is_alive()
+
+
+def test_a_job_that_is_submitted_again_is_not_misled_by_what_the_one_before_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed job leaves its request behind, a finished one the sign that it is over."""
+    joined: list[str] = []
+    new = Cluster(num_nodes=2, node=1, ranks_per_node=1, job="8.0")
+    monkeypatch.setattr(ranks, "_FOLLOW_SECONDS", 0.01)
+
+    def join(folder: Path, **asked: Any) -> None:
+        joined.append(folder.parent.name)
+        (tmp_path / new.over).touch()
+
+    monkeypatch.setattr(ranks, "run_agent", join)
+    for job in ("7.0", "8.0"):
+        (tmp_path / job / "ranks").mkdir(parents=True)
+        request = ranks._Request(
+            function="os:getpid",
+            argument=None,
+            device="cpu",
+            deadline_seconds=1.0,
+            search_path=(),
+            num_ranks=2,
+            num_nodes=2,
+            number=job,
+            job=job,
+        )
+        ranks.put_file(tmp_path / job / "ranks" / "request.json", msgspec.json.encode(request))
+    (tmp_path / Cluster(job="7.0").over).touch()
+    follow(tmp_path, new)
+    assert joined == ["8.0"]
 
 
 def test_a_slurm_script_asks_for_what_was_asked(tmp_path: Path) -> None:
@@ -133,4 +166,6 @@ def test_a_node_finds_its_place(listed: str, first: str, monkeypatch: pytest.Mon
         monkeypatch.setenv(f"SLURM_JOB_{name}", value)
     monkeypatch.setenv("SLURM_NODEID", "2")
     monkeypatch.setenv("SLURM_GPUS_ON_NODE", "4")
-    assert slurm.find_place() == Cluster(num_nodes=3, node=2, address=first, port=29507, ranks_per_node=4)
+    assert slurm.find_place() == Cluster(
+        num_nodes=3, node=2, address=first, port=29507, ranks_per_node=4, job="41007.0"
+    )

@@ -51,6 +51,27 @@ def _shown(trained: Trained) -> tuple[Any, ...]:
     return trained.losses, trained.score, seconds, trained.wall_seconds
 
 
+def test_a_rank_knows_how_many_share_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("is_initialized", True), ("get_rank", 5), ("get_world_size", 8)):
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    assert Link("cpu").num_local_ranks == 8
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert (Link("cpu").num_ranks, Link("cpu").num_local_ranks) == (8, 4)
+
+
+def train_with_one_test_item(dataset: Dataset) -> float:
+    recipe = quick(epochs=1, mode="cached")
+    return (
+        fine_tune(tiny_network(), dataset, recipe, train_positions=range(40), test_positions=[50]).epochs[0].test_loss
+    )
+
+
+def test_cached_features_need_no_test_item_for_every_rank(tmp_path: Path) -> None:
+    first, second = on_ranks(2, tmp_path, train_with_one_test_item, brightness(tmp_path / "photos"))
+    assert first == second
+    assert 0 < first < 10
+
+
 @pytest.mark.parametrize("mode", ["full", "head", "cached"])
 def test_two_ranks_learn_what_one_rank_with_the_doubled_batch_learns(mode: str, tmp_path: Path) -> None:
     dataset = brightness(tmp_path / "photos")

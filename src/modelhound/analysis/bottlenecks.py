@@ -9,6 +9,7 @@ straight lines in n, of which the highest is the bottleneck. Where the highest c
 from drawing the batches and the readings of weights again, with replacement.
 """
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -96,7 +97,7 @@ class _Job:
         self.record = record
         self.seconds = {group: sum(map(record.seconds_of, phases)) for group, phases in GROUPS.items()}
         self.other = record.wall_seconds - sum(self.seconds.values())
-        random = np.random.default_rng([seed, len(record.key), record.num_items])
+        random = np.random.default_rng([seed, zlib.crc32(record.key.encode()), record.num_items])
         reads = record.cold_read_seconds if record.cold else record.warm_read_seconds
         self.rates = {
             group: _draw_means(_steady_samples(record, GROUPS[group]), random) for group in ("data", "forward")

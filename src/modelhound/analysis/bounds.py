@@ -205,7 +205,7 @@ def _dose(
 def _more_workers(live: float, cached: float, measured: BlocksMeasured, needed: int) -> str:
     """What so many workers would bring, or as many as there are cores for."""
     before = measured.num_workers
-    more = min(needed, max(1, measured.num_cores // measured.num_ranks))
+    more = min(needed, max(1, measured.cores_per_rank))
     if more <= before:
         return ""
     loading = (live - cached) / more if before == 0 else live * before / more
@@ -223,7 +223,7 @@ def _cores(count: int) -> str:
 
 def _advise(bound: str, measured: BlocksMeasured, needed: int | None, step: float) -> str:
     if bound == "data-bound":
-        spare = measured.num_cores // measured.num_ranks
+        spare = measured.cores_per_rank
         otherwise = "" if measured.is_prepared else "decode once with `hound prepare`"
         if needed is not None and needed > spare:
             words = f"{needed} workers per rank are more than the {_cores(spare)} each has here"

@@ -302,9 +302,9 @@ class FinalsRace:
         rows = [self._standing(model) for model in alive]
         scores = np.stack([row.item_scores for row in rows])
         chances = self._winning_chances(scores, rows)
-        behind = sum(self._chances[model] for model, state in self._states.items() if state == "left behind")
+        gone = sum(self._chances[model] for model, state in self._states.items() if state in ("left behind", "dropped"))
         for model, chance in zip(alive, chances, strict=True):
-            self._chances[model] = float(chance) * (1 - behind)
+            self._chances[model] = float(chance) * (1 - gone)
         best = int(np.argmax([row.expected for row in rows]))
         for place, model in enumerate(alive):
             if chances[place] < self._risk and place != best:
@@ -314,8 +314,10 @@ class FinalsRace:
             return  # one fold alone is too few items to end on
         if self.is_noise():
             self.ended = "noise"
-        elif self._chances[alive[best]] >= self._certainty or len(survivors) == 1:
+        elif self._chances[alive[best]] >= self._certainty:
             self.ended = "certain"
+        elif len(survivors) == 1:  # ahead of those whom the budget left behind, or of nobody
+            self.ended = "budget" if "left behind" in self._states.values() else "finished"
 
     def is_noise(self) -> bool:
         """Whether neither features nor anybody that is still in the race tell more than guessing would."""

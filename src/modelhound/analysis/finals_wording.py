@@ -58,7 +58,7 @@ def cost_sentence(finals: FinalsAnswer) -> str:
     ended = {
         "certain": "They ended when the winner was certain.",
         "budget": "They ended with their budget; a larger --finals-budget goes on from here.",
-        "finished": "They went on to their last rung.",
+        "finished": "They went on until no rung or no rival was left.",
     }.get(finals.ended, "")
     share = finals.spent_seconds / finals.full_seconds if finals.full_seconds else 0.0
     return (

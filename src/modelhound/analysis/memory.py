@@ -14,6 +14,8 @@ __all__ = ["MemoryModel", "fit_memory"]
 
 # How far above the limit a prediction must lie before a point is not tried, by the number of probes behind it.
 _DOUBT = (2.0, 1.5, 1.1)
+# Probes that are expected to hold nearly the same make no line: their difference is noise, and its slope anything.
+_FAR_APART = 1.25
 
 
 class MemoryModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +35,13 @@ class MemoryModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit_memory(weight_bytes: float, probes: Sequence[tuple[float, float]]) -> MemoryModel:
-    """The line through the probes (expected, held) that lie farthest apart; with fewer than two, weights are what is fixed."""
+    """The line through the probes (expected, held) that lie farthest apart; where no two do, weights are what is fixed."""
     distinct = sorted(dict(probes).items())
-    if len(distinct) < 2:
+    if not distinct or distinct[-1][0] < _FAR_APART * distinct[0][0]:
         factor = 1.0
         if distinct and distinct[0][0] > 0:
-            factor = max(1.0, (distinct[0][1] - weight_bytes) / distinct[0][0])
-        return MemoryModel(fixed_bytes=weight_bytes, factor=factor, num_probes=len(distinct))
+            factor = max(1.0, (max(held for _, held in distinct) - weight_bytes) / distinct[0][0])
+        return MemoryModel(fixed_bytes=weight_bytes, factor=factor, num_probes=min(1, len(distinct)))
     (small, held_small), (large, held_large) = distinct[0], distinct[-1]
     factor = max(0.0, (held_large - held_small) / (large - small))
     fixed = max(weight_bytes, held_large - factor * large)

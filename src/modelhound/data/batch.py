@@ -7,9 +7,9 @@ pinned memory and to a GPU that is what takes time.
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
+from modelhound.data.normalising import normalise
 from modelhound.data.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
@@ -41,7 +41,12 @@ class Batch:
         if isinstance(self.inputs, dict):
             return {name: tensor.to(device, non_blocking=True) for name, tensor in self.inputs.items()}
         inputs = self.inputs.to(device, non_blocking=True)
-        return inputs if self.form is None else _normalise(inputs, self.form)
+        if self.form is None:
+            return inputs
+        import torch
+
+        # bytes of one pixel lie together: as they come is the order in memory that a GPU's convolutions like best
+        return normalise(inputs, self.form, torch.float32, torch.channels_last)
 
     def pin_memory(self) -> Self:
         """What torch's DataLoader calls."""
@@ -52,21 +57,3 @@ class Batch:
             else inputs.pin_memory()
         )
         return replace(self, inputs=pinned, targets=self.targets.pin_memory())
-
-
-def _normalise(pixels: "Tensor", form: Preprocessing) -> "Tensor":
-    """The arithmetic of timm's transform, in its order. Bytes of one pixel lie together, and so do the numbers: that is the
-    order in memory that a GPU's convolutions like best."""
-    whole, mean, std = _constants(form.mean, form.std, str(pixels.device))
-    return pixels.permute(0, 3, 1, 2).to(mean.dtype).div_(whole).sub_(mean).div_(std)
-
-
-@lru_cache(maxsize=64)
-def _constants(mean: tuple[float, ...], std: tuple[float, ...], device: str) -> "tuple[Tensor, Tensor, Tensor]":
-    """On the device, once: each copy of a number would wait for it. 255 too, by which torch would multiply inversely."""
-    import torch
-
-    with torch.inference_mode(False):  # whoever asks first, they serve training too
-        whole = torch.full((1,), 255.0, device=device)
-        means, deviations = (torch.tensor(each, device=device).view(-1, 1, 1) for each in (mean, std))
-    return whole, means, deviations

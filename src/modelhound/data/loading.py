@@ -23,6 +23,7 @@ import numpy as np
 
 from modelhound.data.batch import Batch
 from modelhound.data.dataset import Dataset
+from modelhound.data.normalising import normalise
 from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant, make_cut, make_transform
 from modelhound.data.source import Modality, UnreadableItemError
 from modelhound.data.sources.prepared import PreparedReader
@@ -142,10 +143,12 @@ class _Batches:
                 if self.pixels and isinstance(form, Preprocessing):
                     return Batch(inputs=self._pixels(indices, form), targets=targets, form=form)
                 if isinstance(reader, PreparedReader) and isinstance(form, Preprocessing) and reader.holds(form):
-                    return Batch(inputs=self._prepared(indices, reader, form), targets=targets)
+                    pixels = self._stored(indices, reader, form)
+                    images = normalise(pixels, form, torch.float32, torch.contiguous_format)
+                    return Batch(inputs=images, targets=targets)
                 transform = make_transform(form)
-                images = [self._made(index, transform) for index in indices]
-                return Batch(inputs=torch.stack(images), targets=targets)
+                made = [self._made(index, transform) for index in indices]
+                return Batch(inputs=torch.stack(made), targets=targets)
             except DataError as error:
                 return _Failed(type(error), str(error), traceback.format_exc())
 
@@ -161,18 +164,6 @@ class _Batches:
             raise DataError(
                 f"cannot prepare {name!r}: expected an image, but {type(error).__name__}: {error}"
             ) from error
-
-    def _prepared(self, indices: Sequence[int], reader: PreparedReader, form: Preprocessing) -> "Tensor":
-        """The same arithmetic in the same order as in timm's transform. Image by image, which stays in the CPU's cache:
-        as one batch it took nearly twice as long."""
-        import torch
-
-        pixels = self._stored(indices, reader, form)
-        mean, std = (torch.tensor(each).view(-1, 1, 1) for each in (form.mean, form.std))
-        images = torch.empty((len(pixels), len(form.mean), *form.input_size))
-        for image, pixel in zip(images, pixels, strict=True):
-            image.copy_(pixel.permute(2, 0, 1).contiguous()).div_(255).sub_(mean).div_(std)
-        return images
 
     def _stored(self, indices: Sequence[int], reader: PreparedReader, form: Preprocessing) -> "Tensor":
         import torch

@@ -15,7 +15,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from modelhound.compat import give_back_freed_memory
+from modelhound.compat import give_back_freed_memory, is_out_of_memory
 from modelhound.data import InputForm
 from modelhound.errors import RequestError
 from modelhound.features.plain import check_finite, suitable_batch
@@ -39,7 +39,8 @@ class Rows:
 
     features: Tensor
     """[items, features] or [items, layers, features], float32, in the order asked for."""
-    num_truncated: int
+    num_truncated: int | None
+    """How many texts were cut; None where not all rows were made now, so that nobody has counted."""
     seconds: dict[str, float]
     """By phase; what several models share is divided among them."""
     notes: tuple[str, ...] = ()
@@ -125,27 +126,30 @@ def run_plan(
     num_rounds = plan.num_chunks * len(plan.steps)
     with _Job(plan, request) as job:
         for number, chunk in enumerate(plan.chunks):
+            if job.is_all_lost():
+                break
             feeds = job.open_feeds(number, chunk)
             outputs: dict[int, Kept] = {}
             for index, step in enumerate(plan.steps):
                 request.watch(Progress(task="parts of models", done=number * len(plan.steps) + index, total=num_rounds))
+                source = None if step.source is None else outputs.get(step.source)
+                if step.frees_source and step.source is not None:
+                    outputs.pop(step.source, None)  # whatever becomes of this step, nobody asks for it again
                 if job.is_lost(index):
                     continue
-                source = None if step.source is None else outputs[step.source]
                 made = job.run_step(index, feeds[step.input], source)
                 if isinstance(made, _Lost):
                     for model in made.models:
                         failed(model, made.phase, made.error)
                     continue
-                outputs[index] = made
+                if step.keep != "nothing":
+                    outputs[index] = made
                 for model in step.finishes:
-                    job.collect(model, feeds[step.input], made)
-                    if number == plan.num_chunks - 1:
-                        done(model, job.hand_over(model))
-                if step.keep == "nothing":
-                    del outputs[index]
-                if step.frees_source and step.source is not None:
-                    outputs.pop(step.source, None)
+                    rows = job.collect(model, feeds[step.input], made, is_last=number == plan.num_chunks - 1)
+                    if isinstance(rows, _Lost):
+                        failed(model, rows.phase, rows.error)
+                    elif rows is not None:
+                        done(model, rows)
     request.watch(Progress(task="parts of models", done=num_rounds, total=num_rounds))
 
 
@@ -188,6 +192,9 @@ class _Job:
 
     def is_lost(self, index: int) -> bool:
         return self._lost.issuperset(self._below[index])
+
+    def is_all_lost(self) -> bool:
+        return self._lost.issuperset(chain.model for chain in self._plan.chains)
 
     def open_feeds(self, number: int, chunk: range) -> dict[str, Feed]:
         """Inputs of one chunk of items, for every form that is asked for; the next chunk is decoded meanwhile."""
@@ -237,6 +244,7 @@ class _Job:
         except Exception as error:  # whatever a stranger's network raises, the others go on
             models = tuple(model for model in below if model not in self._lost)
             self._lost.update(models)
+            self._fetched = {number: each for number, each in self._fetched.items() if not self.is_lost(number)}
             return _Lost(models, meter.current_phase, error)
         finally:
             if self._request.lean:
@@ -247,7 +255,19 @@ class _Job:
         self._charge(below, meter)
         return made
 
-    def collect(self, model: str, feed: Feed, made: Kept) -> None:
+    def collect(self, model: str, feed: Feed, made: Kept, *, is_last: bool) -> Rows | _Lost | None:
+        """Put what a model made of this chunk to what it made of others; with the last, all of it is handed over."""
+        if model in self._lost:
+            return None  # its step runs for others that end there
+        try:
+            self._add(model, feed, made)
+            return self._hand_over(model) if is_last else None
+        except Exception as error:  # memory that does not suffice, a disk that fails
+            self._lost.add(model)
+            self._rows.pop(model, None)
+            return _Lost((model,), "forward", error)
+
+    def _add(self, model: str, feed: Feed, made: Kept) -> None:
         if model not in self._rows:
             waits_on_disk = self._plan.num_chunks > 1 and self._plan.costs.spill_bytes_per_second > 0
             self._rows[model] = OnDisk(self._request.device) if waits_on_disk else InMemory()
@@ -256,7 +276,7 @@ class _Job:
             self._rows[model].put(made.get(number)[: len(items)].float())  # a batch may have been filled up
         self._truncated[model] = self._truncated.get(model, 0) + feed.num_truncated
 
-    def hand_over(self, model: str) -> Rows:
+    def _hand_over(self, model: str) -> Rows:
         """Everything a model made, in the order of the items."""
         items = self._items.pop(model)
         places = torch.cat(items) - self._plan.first_item
@@ -270,7 +290,16 @@ class _Job:
         return Rows(features=features, num_truncated=self._truncated[model], seconds=self._seconds[model], notes=notes)
 
     def _weights(self, index: int) -> list[tuple[Specimen, dict[str, Tensor]]]:
-        """Of one step, fetched ahead or now."""
+        """Of one step, fetched ahead or now; where there is no room for them, once more without those of other steps."""
+        self._fetch(index)
+        try:
+            return self._fetched.pop(index).result()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        self._request.shelf.let_go()
+        if self._request.device != "cpu":
+            torch.cuda.empty_cache()
         self._fetch(index)
         return self._fetched.pop(index).result()
 
@@ -299,7 +328,7 @@ class _Job:
                 cuts = [slice(start, stop) for start, stop in pairwise(edges)]
                 return torch.cat([run(_cut(inputs, cut), None if value is None else value[cut]) for cut in cuts])
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error) or pieces >= num_items:
+                if not is_out_of_memory(error) or pieces >= num_items:
                     raise
             self._pieces[index] = 2 * pieces
             if self._request.device != "cpu":
@@ -345,8 +374,3 @@ def _all(made: Kept, num_batches: int) -> Tensor:
 
 def _cut(inputs: Inputs, cut: slice) -> Inputs:
     return inputs[cut] if isinstance(inputs, Tensor) else {name: tensor[cut] for name, tensor in inputs.items()}
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """torch has an error of its own for CUDA; for the host it raises a RuntimeError that says so."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

@@ -6,10 +6,11 @@ Nothing here scores or ranks. A Session belongs to one data set, device and prec
 over several ranges of items, which is what a race does. What an earlier session has made is not made again.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import torch
@@ -21,14 +22,14 @@ from modelhound.features.allowance import beside_bytes, building_bytes, plan_byt
 from modelhound.features.calibrating import Rates, time_decoding, time_parts
 from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_plan
 from modelhound.features.plain import suitable_batch
+from modelhound.features.reading import Reading
 from modelhound.features.remembered import Known, Recalled, Remembered
-from modelhound.features.shelf import Shelf
+from modelhound.features.shelf import Shelf, install, remove
 from modelhound.features.supply import Supply, input_bytes, input_key
 from modelhound.features.workshop import Specimen, Workshop
 from modelhound.meter import Lanes, Meter, available_memory, count_cores
-from modelhound.models import ModelRef, Weights, source_of
+from modelhound.models import ModelRef, source_of
 from modelhound.models.parts import PROBE_TOKENS
-from modelhound.models.tensor_hashes import hash_files, hash_tensor
 from modelhound.plan import Chain, Costs, Plan, least_bytes, make_plan
 from modelhound.records import Progress, Watch, silent
 from modelhound.settings import ModelSettings
@@ -47,7 +48,6 @@ _SPILL_BYTES_PER_SECOND = 5e8
 _DECODE_SECONDS = 1e-2
 _SCORE_SECONDS = {"cpu": 0.2, "cuda": 0.1}
 _LAUNCH_SECONDS = 1e-3
-_MOST_READERS, _MOST_HASHERS = 4, 6
 _KINDS_AT_ONCE = {"cpu": 1, "cuda": 3}  # on a device their first passes mostly wait for kernels to be loaded
 _SAMPLED_TEXTS = 200
 _PADDING = 1.25  # of batches of texts of similar length, with some to spare
@@ -125,7 +125,7 @@ class Session:
             self._recognise(models)
         unknown = [model for model in models if str(model) not in self.known]
         firsts, others = self._split_by_mould(unknown)
-        with _Reading(self._settings, self.lanes) as reading:
+        with Reading(self._settings, self.lanes) as reading:
             reading.begin((*firsts, *others))
             taken = self._take_all_apart(firsts, others, reading)
             for done, model in enumerate((*firsts, *others)):
@@ -144,7 +144,11 @@ class Session:
 
     def expect_all(self, order: Sequence[int]) -> None:
         """Begin to decode all items for the models seen so far, if there is room to keep them."""
-        forms = forms_of(list(self.specimens.values()))
+        forms = {
+            key: form
+            for key, form in forms_of(list(self.specimens.values())).items()
+            if not isinstance(form, Tokenising)  # texts are small, and tokenised when their turn comes
+        }
         num_bytes = len(order) * sum(input_bytes(form) for form in forms.values())
         if self._device != "cpu" and forms and num_bytes < _SHARE_OF_ITEMS * self._memory_bytes:
             self._memory_bytes -= num_bytes
@@ -153,18 +157,19 @@ class Session:
     def calibrate(self) -> None:
         """Measure how fast the parts of all models run and how fast items are decoded; plans made later rest on it."""
         forms = list(forms_of(list(self.specimens.values())).values())
-        blueprints = {id(each.blueprint): each.blueprint for each in self.specimens.values()}
+        kinds = {id(each.blueprint): each for each in self.specimens.values()}
         measured = {}
-        for done, (key, blueprint) in enumerate(blueprints.items()):
-            self._watch(Progress(task="measuring speed", done=done, total=len(blueprints) + 1))
-            measured[key] = time_parts(
-                blueprint,
-                self._dataset,
-                supply=self._supply,
-                device=self._device,
-                dtype=self._dtype,
-                batch=self._batch,
-            )
+        for done, (key, specimen) in enumerate(kinds.items()):
+            self._watch(Progress(task="measuring speed", done=done, total=len(kinds) + 1))
+            with self._filled(specimen):
+                measured[key] = time_parts(
+                    specimen.blueprint,
+                    self._dataset,
+                    supply=self._supply,
+                    device=self._device,
+                    dtype=self._dtype,
+                    batch=self._batch,
+                )
         self._rates = Rates(
             part_seconds={
                 fingerprint: seconds
@@ -174,7 +179,21 @@ class Session:
             # a plan counts it for each form
             decode_seconds=time_decoding(self._dataset, forms, device=self._device, threads=self._threads) / len(forms),
         )
-        self._watch(Progress(task="measuring speed", done=len(blueprints) + 1, total=len(blueprints) + 1))
+        self._watch(Progress(task="measuring speed", done=len(kinds) + 1, total=len(kinds) + 1))
+
+    @contextlib.contextmanager
+    def _filled(self, specimen: Specimen) -> Iterator[None]:
+        """With weights in the module, where modules are left without; they are let go of afterwards."""
+        if not self._lean:
+            yield
+            return
+        self._shelf.limit(0)  # until a plan says how much it may hold
+        weights = self._shelf.fetch(specimen, specimen.blueprint.used)
+        install(specimen, weights)
+        try:
+            yield
+        finally:
+            remove(specimen, weights)
 
     def plan(self, models: Sequence[str], items: range, *, score_seconds: float | None = None) -> Plan:
         """How these models would be run over these item numbers."""
@@ -252,10 +271,10 @@ class Session:
         if self._remembered is None:
             return None
         known = self.known.get(model)
-        return known.kept_as if known else self._remembered.name(self.specimens[model])
+        return known.kept_as if known else self._remembered.name(self.specimens[model], self._stamps[model])
 
     def _take_all_apart(
-        self, firsts: Sequence[ModelRef], others: Sequence[ModelRef], reading: "_Reading"
+        self, firsts: Sequence[ModelRef], others: Sequence[ModelRef], reading: Reading
     ) -> "Iterator[_Taken]":
         """In order; where a device does the work, the first of each kind several at a time."""
         at_once = min(len(firsts), _KINDS_AT_ONCE[self._device.partition(":")[0]])
@@ -265,7 +284,7 @@ class Session:
         for model in others if at_once > 1 else (*firsts, *others):
             yield self._take_apart(model, reading)
 
-    def _take_apart(self, model: ModelRef, reading: "_Reading") -> "_Taken":
+    def _take_apart(self, model: ModelRef, reading: Reading) -> "_Taken":
         meter = Meter(self._device, keep_peak=True)
         specimen, failure = None, None
         try:
@@ -362,17 +381,16 @@ class Session:
         layers = self._num_layers(model)
         return Rows(
             features=rows.view(len(rows), layers, -1) if layers else rows,
-            num_truncated=0,
+            num_truncated=None,
             seconds={},
         )
 
     def _num_layers(self, model: str) -> int:
+        """0 where an item has one row; else how many."""
         if model in self.known:
             return self.known[model].num_layers
-        assert self._remembered is not None
-        ref = self.specimens[model].model
-        known = self._remembered.known(ref, self._stamps[model])
-        return known.num_layers if known else 0
+        shape = self.specimens[model].blueprint.anatomy.result_shape
+        return shape[0] if len(shape) == 2 else 0
 
     def _complete(self, model: str, rows: Rows, recalled: Recalled | None, num_items: int) -> Rows:
         """Rows that were made and rows that were there, in order."""
@@ -382,18 +400,20 @@ class Session:
         features = rows.features.new_empty((num_items, *rows.features.shape[1:]))
         features[torch.tensor(recalled.there, device=features.device)] = there
         features[torch.tensor(recalled.missing, device=features.device)] = rows.features
-        return dataclasses.replace(rows, features=features)
+        return dataclasses.replace(rows, features=features, num_truncated=None)
 
     def _keep(self, specimen: Specimen, positions: Sequence[int], features: torch.Tensor) -> None:
-        if self._remembered is None:
+        stamp = self._stamps[str(specimen.model)]
+        kept_as = None if self._remembered is None else self._remembered.name(specimen, stamp)
+        if self._remembered is None or kept_as is None:
             return
         known = Known(
-            kept_as=self._remembered.name(specimen),
+            kept_as=kept_as,
             num_parameters=specimen.num_parameters,
             num_layers=features.shape[1] if features.ndim == 3 else 0,
         )
-        self._remembered.keep(known.kept_as, positions, features)
-        self._remembered.note(specimen.model, self._stamps[str(specimen.model)], known)
+        self._remembered.keep(kept_as, positions, features)
+        self._remembered.note(specimen.model, stamp, known)
 
     def costs(self, models: Sequence[str]) -> Costs:
         """What planning for these models rests on."""
@@ -422,60 +442,10 @@ class _Taken:
     seconds: dict[str, float]
 
 
-class _Reading:
-    """Reads and hashes the weights of several models at a time.
-
-    Few threads do, since opening a file of many tensors is mostly Python's work, as is building networks meanwhile; more hash,
-    but not as many as there may be cores, since each of a file's tensors is another turn at Python's lock.
-    """
-
-    def __init__(self, settings: ModelSettings, lanes: Lanes) -> None:
-        self._settings, self._lanes = settings, lanes
-        self._readers = ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="read weights")
-        self._hashers = ThreadPoolExecutor(min(_MOST_HASHERS, count_cores()), thread_name_prefix="hash weights")
-        self._reading: dict[ModelRef, Future[Weights | None]] = {}
-        self._hashing: dict[ModelRef, Future[Mapping[str, str]]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._readers.shutdown(wait=True, cancel_futures=True)
-        self._hashers.shutdown(wait=True, cancel_futures=True)
-
-    def begin(self, models: Sequence[ModelRef]) -> None:
-        """In the order in which they will be asked for."""
-        for model in models:
-            self._reading[model] = self._readers.submit(self._read, model)
-            self._hashing[model] = self._hashers.submit(self._hash, model)
-
-    def weights(self, model: ModelRef) -> Weights | None:
-        """Its tensors; None where they are to be random."""
-        return self._reading[model].result()
-
-    def digests(self, model: ModelRef) -> Mapping[str, str]:
-        """Of its tensors by name."""
-        return self._hashing[model].result()
-
-    def end(self, model: ModelRef) -> None:
-        """Nobody will ask for this one again."""
-        del self._reading[model], self._hashing[model]
-
-    def _read(self, model: ModelRef) -> Weights | None:
-        return None if self._settings.weights == "random" else source_of(model).read_weights(model.name)
-
-    def _hash(self, model: ModelRef) -> Mapping[str, str]:
-        weights = self._reading[model].result()
-        if weights is None:
-            return {}
-        with self._lanes.span("reading", "read weights", str(model)):
-            digests = hash_files(getattr(weights, "paths", ()))
-            return digests or {name: hash_tensor(tensor) for name, tensor in weights.items()}
-
-
 def usable_memory(device: str) -> int:
     """How much memory of the device a session may take unless told."""
     if device == "cpu":
         return int(_SHARE_OF_HOST * available_memory())
     free, _ = torch.cuda.mem_get_info(device)
-    return int(_SHARE_OF_DEVICE * free)
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for whoever asks next
+    return int(_SHARE_OF_DEVICE * (free + kept))

@@ -3,9 +3,10 @@
 In:  a Specimen, or a model with its stamp
 Out: under which name its features are kept; the rows that are there
 Nothing here runs a network. A name stands for everything that decides a row beside the item: tensors, architecture, pooling,
-preprocessing, precision, kind of device, and the libraries whose code runs it. Batch size and neighbours do not.
+preprocessing, precision, kind of device, and the code that runs it, of libraries and ours. Batch size and neighbours do not.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,18 +17,20 @@ import torch
 from torch import Tensor
 
 from modelhound import __version__
-from modelhound.data import Dataset
+from modelhound.data import Dataset, OwnTransform
+from modelhound.errors import StoreError
 from modelhound.feature_store import FeatureStore
 from modelhound.features.supply import input_key
 from modelhound.features.workshop import Specimen
-from modelhound.meter import installed_version
+from modelhound.meter import digest_of_code, installed_version
 from modelhound.models import ModelRef
+from modelhound.models.code import LIBRARIES
 from modelhound.settings import ModelSettings
 from modelhound.store import Memo
 
 __all__ = ["Known", "Recalled", "Remembered"]
 
-_LIBRARIES = ("torch", "timm", "transformers", "torchvision")
+_ROOMS = ("data", "features", "models")  # whose code decides a feature
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,13 +57,13 @@ class Remembered:
     def __init__(
         self, dataset: Dataset, settings: ModelSettings, *, seed: int, device: str, dtype: torch.dtype
     ) -> None:
-        self._dataset, self._device = dataset, device
+        self._dataset, self._device, self._dtype = dataset, device, dtype
         self._store = FeatureStore()
-        made_on = " ".join(f"{name} {installed_version(name)}" for name in _LIBRARIES)
+        made_on = " ".join(f"{name} {installed_version(name)}" for name in LIBRARIES)
         random = f"random {seed}" if settings.weights == "random" else "trained"
         self._how = (
             f"{device.partition(':')[0]} {dtype} {settings.pooling} {settings.layers} {settings.tokens} {settings.arch} "
-            f"{random} {made_on}"
+            f"{random} {made_on} {digest_of_code(*_ROOMS)}"
         )
         self._memo = Memo(f"models-{__version__}")
 
@@ -69,9 +72,13 @@ class Remembered:
         """Why nothing more is kept, in a sentence; None as long as all is well."""
         return self._store.trouble
 
-    def name(self, specimen: Specimen) -> str:
-        """Under which its features are kept."""
-        return f"{specimen.fingerprint} {input_key(specimen.form)} {self._how}"
+    def name(self, specimen: Specimen, stamp: str) -> str | None:
+        """Under which its features are kept; None where nobody could tell later whether they would be the same."""
+        if isinstance(specimen.form, OwnTransform):
+            return None
+        # a function of the user may do anything to its network
+        made_by = stamp if specimen.model.source == "py" else ""
+        return f"{specimen.fingerprint} {input_key(specimen.form)} {made_by} {self._how}"
 
     def known(self, model: ModelRef, stamp: str) -> Known | None:
         """What an earlier search has noted of this model with these weights."""
@@ -103,12 +110,14 @@ class Remembered:
     def keep(self, kept_as: str, positions: Sequence[int], rows: Tensor) -> None:
         """Remember the rows of these items; does nothing where the disk does not take them (see `trouble`)."""
         flat = rows.flatten(1)
+        kinds = [flat.cpu().numpy()]
         halved = flat.to(torch.bfloat16)
-        if bool((halved.float() == flat).all()):  # made in half precision: half the bytes say as much
-            plain = halved.cpu().view(torch.int16).numpy().view(np.uint16)
-        else:
-            plain = flat.cpu().numpy()
-        self._store.write(kept_as, self._digests(positions), np.ascontiguousarray(plain))
+        if self._dtype is torch.bfloat16 and bool((halved.float() == flat).all()):  # half the bytes say as much
+            kinds.insert(0, halved.cpu().view(torch.int16).numpy().view(np.uint16))
+        for plain in kinds:
+            with contextlib.suppress(StoreError):  # those of other items may be of the other kind, and one name has one
+                self._store.write(kept_as, self._digests(positions), np.ascontiguousarray(plain))
+                return
 
     def close(self) -> None:
         self._store.close()

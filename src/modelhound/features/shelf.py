@@ -37,6 +37,12 @@ class Shelf:
             self._limit_bytes = limit_bytes
             self._make_room()
 
+    def let_go(self) -> None:
+        """Of all it holds."""
+        with self._alone:
+            self._tensors.clear()
+            self._held_bytes = 0
+
     def fetch(self, specimen: Specimen, names: Sequence[str]) -> dict[str, Tensor]:
         """Tensors by name, ready to be used on any stream."""
         fetched = {}

@@ -5,6 +5,7 @@ Out: the same tensors, later
 Nothing here knows what they are. Files have no name, so that nothing is left of them however the process ends.
 """
 
+import contextlib
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -56,12 +57,17 @@ class OnDisk:
         self._device = device
         self._places: list[_Place | Tensor] = []
         self._end = 0
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - lives as long as this
-        weakref.finalize(self, self._file.close)
+        self._file: IO[bytes] | None = None
+        with contextlib.suppress(OSError):  # no folder can be made there: memory may do
+            folder = cache_folder()
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - lives as long as this
+            weakref.finalize(self, self._file.close)
 
     def put(self, tensor: Tensor) -> None:
+        if self._file is None:
+            self._places.append(tensor)
+            return
         is_channels_last = tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
         plain = tensor.permute(0, 2, 3, 1) if is_channels_last else tensor
         data = plain.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
@@ -80,6 +86,7 @@ class OnDisk:
         place = self._places[number]
         if isinstance(place, Tensor):
             return place
+        assert self._file is not None
         buffer = torch.empty(place.num_bytes, dtype=torch.uint8)
         view = buffer.numpy().data
         self._file.seek(place.start)

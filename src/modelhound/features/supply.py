@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from modelhound.data import Dataset, InputForm, Tokenising
+from modelhound.data import Dataset, InputForm, OwnTransform, Tokenising
 from modelhound.data.decode.decoded import DecodedChunk, decode
 from modelhound.data.decode.decoders import Choice
 from modelhound.data.tokens import TokenisedTexts, tokenise_once
@@ -63,7 +63,9 @@ class Supply:
         self._dataset, self._device, self._dtype, self._threads = dataset, device, dtype, threads
         self._lanes, self._watch = lanes or Lanes(), watch
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="decode ahead") if device != "cpu" else None
-        self._expected: dict[tuple[int, frozenset[str]], _Growing] = {}  # by the items and the forms they are wanted in
+        self._expected: dict[
+            tuple[tuple[int, ...], frozenset[str]], _Growing
+        ] = {}  # by the items and the forms they are wanted in
         self._all: _Growing | None = None
         self._all_order: Sequence[int] = ()
         self._all_forms: frozenset[str] = frozenset()
@@ -75,8 +77,8 @@ class Supply:
         images = {key: form for key, form in forms.items() if not isinstance(form, Tokenising)}
         if self._ahead is None or not images:
             return
-        positions = [order[item] for item in items]
-        key = (hash(tuple(positions)), frozenset(images))
+        positions = tuple(order[item] for item in items)
+        key = (positions, frozenset(images))
         if key not in self._expected:
             growing = _Growing(len(items), self._device)
             self._expected[key] = growing
@@ -114,8 +116,8 @@ class Supply:
         if self._all is not None and self._all_order is order and self._all_forms.issuperset(images):
             return self._all, items.start
         self.expect(items, order, images)
-        positions = [order[item] for item in items]
-        growing = self._expected.pop((hash(tuple(positions)), frozenset(images)), None)
+        positions = tuple(order[item] for item in items)
+        growing = self._expected.pop((positions, frozenset(images)), None)
         if growing is None:
             growing = _Growing(len(items), self._device)
             self._decode_block(growing, positions, list(images.values()), 0)
@@ -271,6 +273,8 @@ class _TextFeed:
         self._first, self._device = first, device
         most_tokens = _CPU_BATCH_TOKENS if device == "cpu" else None
         self._batches = list(texts.batches(batch, max_batch_tokens=most_tokens))
+        # all at once: tokens are small, and to bring them over for every step would be to wait for the device every time
+        self._inputs = [_bring(batch.inputs, device) for batch in self._batches]
         self.num_batches, self.num_truncated = len(self._batches), texts.num_truncated
 
     def items(self) -> Iterator[Tensor]:
@@ -281,15 +285,24 @@ class _TextFeed:
         """They are here already."""
 
     def inputs(self, number: int, layout: torch.memory_format) -> dict[str, Tensor]:
-        return {name: tensor.to(self._device) for name, tensor in self._batches[number].inputs.items()}
+        return dict(self._inputs[number])
 
     def stand_in(self, number: int) -> dict[str, Tensor]:
         return self.inputs(number, torch.contiguous_format)  # tokens are small, and masks are made from them
 
 
+def _bring(inputs: Mapping[str, Tensor], device: str) -> dict[str, Tensor]:
+    if device == "cpu":
+        return dict(inputs)
+    return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in inputs.items()}
+
+
 def input_key(form: InputForm) -> str:
     """The same for forms that give the same inputs."""
-    return f"{form.fingerprint} {form.max_tokens}" if isinstance(form, Tokenising) else repr(form)
+    if isinstance(form, Tokenising):
+        return f"{form.fingerprint} {form.max_tokens}"
+    # functions that do different things may look the same; while they live, this tells them apart
+    return f"{form!r} {id(form.transform)}" if isinstance(form, OwnTransform) else repr(form)
 
 
 def input_bytes(form: InputForm) -> int:
@@ -297,4 +310,4 @@ def input_bytes(form: InputForm) -> int:
     if isinstance(form, Tokenising):
         return 16 * form.max_tokens
     height, width = form.input_size
-    return 3 * height * width
+    return 3 * height * width * (4 if isinstance(form, OwnTransform) else 1)  # float32, or pixels

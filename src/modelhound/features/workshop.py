@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from modelhound.data import InputForm, Tokenising
 from modelhound.data.tokenising import tokenise
 from modelhound.features.plain import build_network
+from modelhound.features.supply import input_key
 from modelhound.models import ModelRef, Network, Weights, source_of
 from modelhound.models.parts import PROBE_TOKENS, Anatomy, all_tensors, dissect
 from modelhound.models.tensor_files import FileTensors
@@ -152,7 +153,7 @@ class Workshop:
         anatomy = dissect(network, probe)
         slots = dict(all_tensors(network.module))
         blueprint = self._by_architecture.setdefault(
-            f"{anatomy.architecture} {network.preprocessing}",
+            f"{anatomy.architecture} {input_key(network.preprocessing)}",
             Blueprint(
                 network=network,
                 anatomy=anatomy,
@@ -209,9 +210,13 @@ def _of_same_tensors(
     found = {}
     for name, tensor in after.items():
         source, digest = known.get(tensor.data_ptr(), (None, ""))
-        if source is not None and tensor.numel() and (source.shape, source.dtype) == (tensor.shape, tensor.dtype):
+        if source is not None and tensor.numel() and _lie_alike(source, tensor):
             found[name] = digest
     return found
+
+
+def _lie_alike(one: Tensor, other: Tensor) -> bool:
+    return (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
 
 
 def _fits(blueprint: Blueprint, weights: Weights) -> bool:
@@ -234,8 +239,9 @@ def _find_classifier(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> tup
     if not isinstance(layer, nn.Linear):
         return None
     names = {id(slot): name for name, slot in blueprint.slots.items()}
-    weight = tensors.get(names[id(layer.weight)])
-    bias = None if layer.bias is None else tensors.get(names[id(layer.bias)])
+    # a weight that is computed from others has no name
+    weight = tensors.get(names.get(id(layer.weight), ""))
+    bias = None if layer.bias is None else tensors.get(names.get(id(layer.bias), ""))
     fits = weight is not None and weight.shape[1] == layer.in_features and (layer.bias is None) == (bias is None)
     return (weight, bias) if fits and weight is not None else None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from modelhound.analysis.pairs import Pair, find_unrest
 from modelhound.data import Dataset
+from modelhound.errors import BrokenItemError
 from modelhound.feeding.runs import Feed, describe_failure
 from modelhound.meter import seconds_now
 from modelhound.models import Network
@@ -57,12 +58,12 @@ class Ledger:
     """By the places of the model and the pair."""
     failures: list[PairFailed] = field(default_factory=list)
     spent_seconds: float = 0.0
-    """Of measuring, by all starts."""
+    """Of measuring what this study asks for, by all starts."""
 
     def __post_init__(self) -> None:
         for record in self.study.known:
-            if not isinstance(record, PairFailed):  # what failed is tried again by every start
-                self._keep(record)
+            # what failed is tried again by every start
+            if not isinstance(record, PairFailed) and self._keep(record):
                 self.spent_seconds += _seconds_of(record)
 
     def measure(self, take: Callable[[], Record], *, model: str | None, pair: Pair, phase: str) -> bool:
@@ -70,6 +71,8 @@ class Ledger:
         start = seconds_now()
         try:
             record = take()
+        except BrokenItemError:  # no pair is to blame, and the next start leaves the item out
+            raise
         except Exception as error:
             record = describe_failure(
                 error, item_kind=self.study.item_kind, model=model, batch=pair[0], workers=pair[1], phase=phase
@@ -102,22 +105,26 @@ class Ledger:
             (each.for_model, (each.batch, each.workers), each.phase) == (model, pair, phase) for each in self.failures
         )
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: Record) -> bool:
+        """Remember it; False where it is not of this study."""
         study = self.study
+        if isinstance(record, StepMeasured | FeedMeasured) and record.model not in study.networks:
+            return False
+        if not isinstance(record, StepMeasured) and getattr(record, "item_kind", None) != study.item_kind:
+            return False
         if isinstance(record, StepMeasured):
-            if record.model in study.networks:
-                self.steps.append(record)
-        elif getattr(record, "item_kind", None) != study.item_kind:
-            return
+            self.steps.append(record)
         elif isinstance(record, LoadMeasured):
             self.loads.append(record)
         elif isinstance(record, PairFailed):
             self.failures.append(record)
         elif isinstance(record, FeedMeasured):
             pair = (record.batch, record.workers)
-            if record.model in study.networks and pair in study.pairs:
-                cell = (study.models.index(record.model), study.pairs.index(pair))
-                self.runs.setdefault(cell, []).append(record)
+            if pair not in study.pairs:
+                return False
+            cell = (study.models.index(record.model), study.pairs.index(pair))
+            self.runs.setdefault(cell, []).append(record)
+        return True
 
 
 def _seconds_of(record: Record) -> float:

@@ -42,7 +42,8 @@ def tune(study: Study, settings: LoaderSettings, options: Sequence[str], *, mode
     turns = list(itertools.product(range(_NUM_TURNS), (models[place] for place in places), ("", *variants)))
     seconds: dict[str, dict[str, list[float]]] = {}
     for record in (each for each in study.known if isinstance(each, TuneMeasured)):
-        if record.item_kind == study.item_kind:
+        known = (record.item_kind, record.batch, record.workers)
+        if known == (study.item_kind, settings.batch, settings.workers):
             seconds.setdefault(record.option, {}).setdefault(record.model, []).append(record.wall_seconds)
     for done, (turn, model, option) in enumerate(turns):
         study.watch(Progress(task="trying options", done=done, total=len(turns), detail=option or "as it is"))
@@ -53,7 +54,16 @@ def tune(study: Study, settings: LoaderSettings, options: Sequence[str], *, mode
         except Exception as error:  # memory, workers: the settings as they are worked before
             notes.append(f"{option or 'the settings as they are'} could not be tried: {error}")
             continue
-        study.tell(TuneMeasured(item_kind=study.item_kind, model=model, option=option, wall_seconds=taken))
+        study.tell(
+            TuneMeasured(
+                item_kind=study.item_kind,
+                model=model,
+                option=option,
+                wall_seconds=taken,
+                batch=settings.batch,
+                workers=settings.workers,
+            )
+        )
         seconds.setdefault(option, {}).setdefault(model, []).append(taken)
     study.watch(Progress(task="trying options", done=len(turns), total=len(turns)))
     for option, changed in variants.items():

@@ -27,11 +27,17 @@ class HeldItems:
     """Holds the items in the forms asked for last, as many as there is room for."""
 
     def __init__(
-        self, dataset: Dataset, device: str, *, most_bytes: int | None = None, workers: int | None = None
+        self,
+        dataset: Dataset,
+        device: str,
+        *,
+        most_bytes: int | None = None,
+        workers: int | None = None,
+        num_holders: int = 1,
     ) -> None:
-        """`workers` processes decode; None chooses."""
+        """`workers` processes decode; None chooses. `num_holders` processes share the memory, each with items of its own."""
         self._dataset, self._device, self._workers = dataset, device, workers
-        self._most_bytes = _free_bytes(device) if most_bytes is None else most_bytes
+        self._most_bytes = _free_bytes(device) // num_holders if most_bytes is None else most_bytes
         self._held: dict[Any, Any] = {}
 
     def can_hold(self, form: InputForm) -> bool:
@@ -50,6 +56,12 @@ class HeldItems:
             inputs = held[torch.from_numpy(positions).to(held.device)].to(self._device)
             inputs = inputs.contiguous(memory_format=image_layout(self._device))
         return Moved(inputs, targets.to(self._device))
+
+    def clear(self) -> None:
+        """Let go of all: others need the memory now."""
+        self._held.clear()
+        if self._device.startswith("cuda"):
+            torch.cuda.empty_cache()
 
     def _hold(self, form: InputForm) -> Any:
         key = form if form.__hash__ is not None else id(form)

@@ -26,7 +26,7 @@ from modelhound.analysis.finals import (
 )
 from modelhound.analysis.foretelling import CONFIDENCE, foretell
 from modelhound.data import Dataset
-from modelhound.errors import RequestError
+from modelhound.errors import BudgetError
 from modelhound.finals.held_items import HeldItems
 from modelhound.finals.items import finals_folds, guess_scores
 from modelhound.finals.trial_pool import TrialPool
@@ -80,7 +80,7 @@ class FinalsJob:
 
 
 def hold_finals(job: FinalsJob) -> FinalsAnswer:
-    """Race them to the end, or to the end of the budget."""
+    """Race them to the end, or to the end of the budget; a BudgetError says that it does not last for one rung."""
     return _Finals(job).hold()
 
 
@@ -95,7 +95,6 @@ class _Finals:
         self._usual_rate = choose_rate(RecipeSettings(), job.dataset.modality)
         self._errors: dict[str, str] = {}
         self._seconds: dict[str, float] = {}
-        self._checkpoints: dict[Trial, str] = {}
 
     def hold(self) -> FinalsAnswer:
         costs = self._find_costs()
@@ -163,7 +162,7 @@ class _Finals:
                 chosen = chosen[:-1]
             needed = self._make_race(chosen, costs, budget).rung_seconds(0)
         if chosen and needed > budget:
-            raise RequestError(
+            raise BudgetError(
                 f"cannot hold finals of {len(chosen)} models in {budget:.3g} s: expected a budget for one rung at least, about "
                 f"{needed:.3g} s; use --finals-budget {-(-needed // 1):.0f}s or fewer --finals"
             )
@@ -215,17 +214,13 @@ class _Finals:
             trial = trials[place]
             detail = f"{trial.model}, {_epochs(trial.stage)} epochs"
             self._job.watch(Progress(task="finals", done=count, total=len(trials), detail=detail))
-            if result.checkpoint:
-                self._checkpoints[trial] = result.checkpoint
-            record = self._record(trial, result, at_once=max(1, pool.num_processes))
+            record = self._record(trial, result, at_once=max(1, min(pool.num_processes, len(trials))))
             self._job.tell(record)
             self._take(race, record)
-            if trial.stage == 0 and trial.fold == 0:
-                self._forget_other_rates(race, trial.model)
 
         self._job.watch(Progress(task="finals", done=0, total=len(trials), detail=f"{_epochs(trials[0].stage)} epochs"))
         pool.run([self._request(trial) for trial in trials], done)
-        self._forget(race)
+        self._forget(race)  # not before: while others of the rung run, they save what is to be forgotten
 
     def _request(self, trial: Trial, *, probe: bool = False) -> TrialRequest:
         settings = self._job.settings
@@ -280,17 +275,16 @@ class _Finals:
         if record.error:
             self._errors[record.model] = record.error
 
-    def _forget_other_rates(self, race: FinalsRace, model: str) -> None:
-        kept = f"rate{race.chosen_notch(model):+d}-fold0"
-        for folder in self._folder(model).glob("rate*-fold0"):
-            if folder.name != kept:
-                shutil.rmtree(folder, ignore_errors=True)
-
     def _forget(self, race: FinalsRace) -> None:
-        """Checkpoints of those that do not go on."""
+        """Checkpoints of those that do not go on, and of rates that were not chosen."""
         for row in race.standings():
+            folder = self._folder(row.model)
             if row.state in ("dropped", "failed"):
-                shutil.rmtree(self._folder(row.model), ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            for other in folder.glob("rate*-fold0"):
+                if other.name != f"rate{row.notch:+d}-fold0":
+                    shutil.rmtree(other, ignore_errors=True)
 
     def _conclude(self, race: FinalsRace, budget: float, all_seconds: float) -> FinalsAnswer:
         standings = race.standings()

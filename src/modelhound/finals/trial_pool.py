@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from modelhound.errors import HoundError, RequestError
+from modelhound.errors import BrokenItemError, DataError, HoundError, RequestError, StoreError
 from modelhound.finals.trials import Classroom, TrialRequest, TrialResult, run_trial
 from modelhound.launch.worker import Worker
 from modelhound.records import to_plain
@@ -24,7 +24,7 @@ from modelhound.records import to_plain
 __all__ = ["TrialPool"]
 
 _DEADLINE_SECONDS = 24 * 3600.0
-_NOT_ITS_FAULT = ("RequestError", "DataError", "BrokenItemError", "StoreError")
+_NOT_ITS_FAULT = (RequestError, DataError, BrokenItemError, StoreError)
 
 
 class TrialPool:
@@ -39,6 +39,7 @@ class TrialPool:
 
     def __enter__(self) -> Self:
         if self.num_processes:
+            self._room.held.clear()  # each process holds items of its own from now on
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hound-finals-"))
             self._items = str(Path(folder) / "items.pickle")
             Path(self._items).write_bytes(pickle.dumps((self._room.dataset, self._room.folds)))
@@ -102,12 +103,14 @@ class TrialPool:
             "modelhound.finals.trials:run_trial_elsewhere",
             to_plain(request),
             self._items,
+            self.num_processes,
             timeout_seconds=_DEADLINE_SECONDS,
         )
         if outcome.ok:
             return msgspec.convert(outcome.value, TrialResult)
-        if any(outcome.ending == f"raised {name}" for name in _NOT_ITS_FAULT):
-            raise RequestError(str(outcome.value))
+        for kind in _NOT_ITS_FAULT:
+            if outcome.ending == f"raised {kind.__name__}":
+                raise kind(str(outcome.value))
         if outcome.ending.startswith("raised"):
             raise HoundError(f"cannot run a trial of {request.model}: {outcome.ending[7:]}: {outcome.value}")
         return TrialResult(error=f"its process ended: {outcome.ending}")

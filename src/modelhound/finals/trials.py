@@ -112,14 +112,14 @@ def run_trial(request: TrialRequest, room: Classroom) -> TrialResult:
 _rooms: dict[str, Classroom] = {}
 
 
-def run_trial_elsewhere(request: dict[str, Any], items: str) -> dict[str, Any]:
-    """The same in a process of its own; `items` is a file that our own parent wrote a moment ago."""
+def run_trial_elsewhere(request: dict[str, Any], items: str, num_processes: int) -> dict[str, Any]:
+    """The same in one of several processes; `items` is a file that our own parent wrote a moment ago."""
     import_timm()
     asked = msgspec.convert(request, TrialRequest)
     if items not in _rooms:
         with Path(items).open("rb") as file:
             dataset, folds = pickle.load(file)
-        _rooms[items] = Classroom(dataset, folds, HeldItems(dataset, asked.device))
+        _rooms[items] = Classroom(dataset, folds, HeldItems(dataset, asked.device, num_holders=num_processes))
     result: dict[str, Any] = to_plain(run_trial(asked, _rooms[items]))
     return result
 

@@ -200,7 +200,7 @@ class Crew:
         self._hands.clear()
 
     def _listen(self, deal: Dealer, receive: Callable[[int, Any], None]) -> bool:
-        """Hear all workers that have something to tell; whether one of them did."""
+        """Hear all workers that have something to tell; whether one answered, if only that there is nothing yet."""
         by_reference = {}
         for hand in self._hands.values():
             if hand.is_busy:
@@ -220,7 +220,7 @@ class Crew:
             except self._ray.exceptions.RayError:
                 self._replace(hand, deal)
                 continue
-            heard = heard or bool(sent) or is_over
+            heard = True  # a large model may take an hour over many items
             if not hand.in_vain:
                 for value in sent:
                     receive(hand.number, value)
@@ -254,7 +254,7 @@ class Crew:
             )
         if seconds_now() - heard > self._deadline_seconds:
             raise CrewError(
-                f"cannot go on: no worker has told anything for {self._deadline_seconds:.0f} s; look after the cluster, then "
+                f"cannot go on: no worker has answered for {self._deadline_seconds:.0f} s; look after the cluster, then "
                 "start the same command again, finished models are kept"
             )
 

@@ -31,15 +31,13 @@ from modelhound.errors import HoundError, RankError
 from modelhound.launch.environment import child_environment
 from modelhound.records import Progress, Watch, silent
 
-__all__ = ["OVER", "Cluster", "follow", "put_file", "run_agent", "run_on_ranks"]
+__all__ = ["Cluster", "follow", "put_file", "run_agent", "run_on_ranks"]
 
 _TAIL_LINES, _TAIL_CHARACTERS = 5, 600
 _FRAME = re.compile(r"\s|Traceback \(most recent|frame #\d|The above exception|During handling of")
 _POLL_SECONDS = 0.1
 _FOLLOW_SECONDS = 1.0
 _REQUEST = "request.json"
-OVER = "over"
-"""What the first of several nodes puts up when all launches are done."""
 _PATIENCE_SECONDS = 10.0  # for ranks to end after they were told to
 
 
@@ -55,11 +53,18 @@ class Cluster:
     """0 takes a free one, which only a single node can."""
     ranks_per_node: int = 0
     """How many fit on one node; 0 is as many as are asked for."""
+    job: str = ""
+    """What tells this start from earlier ones, whose files may still lie in the folder that nodes share."""
+
+    @property
+    def over(self) -> str:
+        """The sign that the first of several nodes puts up when all launches are done."""
+        return f"over-{self.job}"
 
     def for_ranks(self, num_ranks: int) -> "Cluster":
         """The nodes that so many ranks take, the first ones."""
         if self.num_nodes == 1 or num_ranks <= self.ranks_per_node:
-            return Cluster()
+            return Cluster(job=self.job)
         num_nodes, over = divmod(num_ranks, self.ranks_per_node)
         if over or num_nodes > self.num_nodes:
             raise errors.RequestError(
@@ -81,6 +86,8 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     num_nodes: int
     number: str
     """Of this launch: other nodes take part in each once."""
+    job: str
+    """Other nodes take part in launches of their own job only."""
 
 
 class _GaveUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,11 +126,15 @@ def run_on_ranks(
         num_ranks=num_ranks,
         num_nodes=cluster.num_nodes,
         number=uuid.uuid4().hex,
+        job=cluster.job,
     )
     put_file(folder / _REQUEST, msgspec.json.encode(request))
-    last_words = run_agent(
-        folder, num_ranks=num_ranks, number=request.number, cluster=cluster, environment=environment, watch=watch
-    )
+    try:
+        last_words = run_agent(
+            folder, num_ranks=num_ranks, number=request.number, cluster=cluster, environment=environment, watch=watch
+        )
+    finally:
+        (folder / _REQUEST).unlink(missing_ok=True)  # nobody shall wait for a launch that is over
     if last_words is not None:
         raise _explain(folder, num_ranks, last_words)
     return [msgspec.json.decode((folder / f"rank-{rank}.json").read_bytes()) for rank in range(num_ranks)]
@@ -133,11 +144,11 @@ def follow(root: Path, cluster: Cluster, *, environment: Mapping[str, str] | Non
     """On a node that is not the first: take part in every launch below `root` that needs this node, until the first node
     has put up the sign that all is done."""
     seen: set[str] = set()
-    while not (root / OVER).exists():
+    while not (root / cluster.over).exists():
         for path in root.glob(f"*/*/{_REQUEST}"):
             with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
                 request = msgspec.json.decode(path.read_bytes(), type=_Request)
-                if request.number in seen:
+                if request.number in seen or request.job != cluster.job:
                     continue
                 seen.add(request.number)
                 if cluster.node < request.num_nodes:

@@ -94,6 +94,7 @@ def find_place() -> Cluster:
     """This node among those of the job it runs in."""
     num_nodes = int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
     number = int(os.environ.get("SLURM_JOB_ID", "0"))
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
     first = re.sub(r"\[(\d+).*", r"\1", os.environ.get("SLURM_JOB_NODELIST", "localhost")).split(",")[0]
     return Cluster(
         num_nodes=num_nodes,
@@ -101,6 +102,7 @@ def find_place() -> Cluster:
         address=first,
         port=_FIRST_PORT + number % _NUM_PORTS,
         ranks_per_node=int(os.environ.get("SLURM_GPUS_ON_NODE") or 1),
+        job=f"{number}.{restarts}",
     )
 
 

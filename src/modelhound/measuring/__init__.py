@@ -6,9 +6,9 @@
     foreseeing what it would take, before anything runs
     spread     the same on the machines of a Ray cluster; share is what each of its workers does
     together   all models at once, with everything shared, and those dropped that have lost; its parts are deciding, race, aside
-    comparing  what `hound breakeven` times: trainings, and searches (costs)
+    comparing  what `hound breakeven` compares: trainings, and searches (costs)
+    taking_over  what earlier starts have measured, and in which of these ways the others are
     looking    the items as the best model sees them
-    comparing  what `hound breakeven` compares: costs times searches, trainings times trainings
 
 Nothing here knows run folders or rankings.
 """
@@ -18,14 +18,18 @@ from modelhound.measuring.loading import use_recommended
 from modelhound.measuring.plainly import measure_plainly
 from modelhound.measuring.scoring import Job
 from modelhound.measuring.spread import choose_spread_device, measure_spread
+from modelhound.measuring.taking_over import Measured, measure_models, stamp_models
 from modelhound.measuring.together import measure_together
 
 __all__ = [
     "Job",
+    "Measured",
     "choose_spread_device",
     "foresee",
+    "measure_models",
     "measure_plainly",
     "measure_spread",
     "measure_together",
+    "stamp_models",
     "use_recommended",
 ]

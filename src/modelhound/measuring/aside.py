@@ -13,12 +13,14 @@ from typing import Self
 
 import torch
 
+from modelhound.compat import is_out_of_memory
 from modelhound.features.engine import Rows
 from modelhound.meter import Lanes
 
 __all__ = ["Aside"]
 
 _SCORERS_AT_ONCE = 3  # on a device: scoring is many small steps, between which it would wait
+_MOST_WAITING = 2 * _SCORERS_AT_ONCE  # features that are scored or wait for it, all of them on the device
 _WARM_UP_SECONDS = 60.0  # after which the threads stop waiting for each other
 
 
@@ -33,6 +35,7 @@ class Aside:
             else None
         )
         self._waiting: list[Future[None]] = []
+        self._room = threading.BoundedSemaphore(_MOST_WAITING)
 
     def _settle_in(self) -> None:
         """One stream for each thread: memory that was freed on one stream is not given to another."""
@@ -46,13 +49,19 @@ class Aside:
             self._threads.shutdown(wait=True, cancel_futures=True)
 
     def do(self, work: Callable[[str, Rows], None], model: str, rows: Rows, keep: Callable[[], None]) -> None:
-        """Score, then keep."""
+        """Score, then keep; waits while many others are waiting for it. What went wrong before may be raised here."""
         if self._threads is None:
             self._do(work, model, rows, keep)
             return
         made = torch.cuda.Event()  # type: ignore[no-untyped-call]
         made.record(torch.cuda.current_stream(self._device))
-        self._waiting.append(self._threads.submit(self._do_on_stream, work, model, rows, keep, made))
+        for each in self._waiting:
+            if each.done():
+                each.result()
+        self._room.acquire()
+        task = self._threads.submit(self._do_on_stream, work, model, rows, keep, made)
+        task.add_done_callback(lambda _: self._room.release())
+        self._waiting.append(task)
 
     def warm_up(self, work: Callable[[], None]) -> None:
         """Do this once beforehand in every thread: what is done for the first time takes a second or more."""
@@ -76,7 +85,11 @@ class Aside:
         with self._lanes.span("scoring", "score", model):
             work(model, rows)
         with self._lanes.span("scoring", "keep features", model):
-            keep()
+            try:
+                keep()
+            except Exception as error:  # what is not kept is made again another time
+                if not is_out_of_memory(error):
+                    raise
 
     def _do_on_stream(
         self,

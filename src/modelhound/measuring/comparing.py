@@ -86,6 +86,7 @@ class Contest:
             weights=settings.weights,
             arch=settings.arch,
             pooling=settings.pooling,
+            layers=settings.layers,
             tokens=settings.tokens,
             allow_code=settings.allow_code,
             scorers=("ridge",),

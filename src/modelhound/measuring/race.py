@@ -7,13 +7,16 @@ same features before is remembered (see `verdicts`).
 """
 
 import dataclasses
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from modelhound.compat import is_out_of_memory
 from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.features.engine import Rows
 from modelhound.features.many import Session
@@ -22,11 +25,13 @@ from modelhound.measuring.deciding import decide_rungs, find_losers, order_by_ru
 from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer
 from modelhound.measuring.verdicts import Judged, Verdicts
 from modelhound.meter import Meter
-from modelhound.records import Failure, PhaseSamples, Progress
+from modelhound.records import Failure, ModelMeasured, PhaseSamples, Progress
 from modelhound.scores import FeatureSet, score
 from modelhound.settings import decisive_scorer
 
 __all__ = ["Race"]
+
+Found = TypeVar("Found")
 
 _WARM_UP_ITEMS, _WARM_UP_FEATURES = 2000, 256
 
@@ -40,11 +45,13 @@ class Race:
         self._refs = {str(model): model for model in job.models}
         self._session: Session | None = None
         self._alone = threading.Lock()
+        self._trying_again = threading.Lock()
         self._seconds: dict[str, dict[str, float]] = {}
         self._features: dict[str, list[torch.Tensor]] = {}
         self._standings: dict[str, NDArray[np.float64]] = {}
         """What the decisive scorer says of each item so far, of every model in the present rung."""
-        self._truncated: dict[str, int] = {}
+        self._truncated: dict[str, int | None] = {}
+        """How many texts of each model were cut; None where nobody knows, since some of its features are remembered."""
         self._notes: dict[str, tuple[str, ...]] = {}
         self.finals: dict[str, NDArray[np.float64]] = {}
         """What the decisive scorer says of each item, of every model that came to the end."""
@@ -97,18 +104,39 @@ class Race:
 
     def take(self, model: str, rows: Rows) -> None:
         """Features of one rung; those of the last are judged at once."""
+        try:
+            record = self._take(model, rows)
+        except Exception as error:  # features that some scorer cannot take, or memory that does not suffice for it
+            self.lose(model, "score", error)
+            return
+        if record is not None:
+            self._job.tell(record)
+            with self._alone:
+                self._leave(model)
+
+    def _take(self, model: str, rows: Rows) -> ModelMeasured | None:
         last = sum(map(len, self._features.get(model, []))) + len(rows.features) == len(self._job.dataset)
         # what waits for the next rung waits on the host
         self._features.setdefault(model, []).append(rows.features if last else rows.features.cpu())
         self._notes[model] = (*self._notes.get(model, ()), *rows.notes)
-        self._truncated[model] = self._truncated.get(model, 0) + rows.num_truncated
+        cut = self._truncated.get(model, 0)
+        self._truncated[model] = None if cut is None or rows.num_truncated is None else cut + rows.num_truncated
         for phase, seconds in rows.seconds.items():
             own = self._seconds[model]
             own[phase] = own.get(phase, 0.0) + seconds
-        if last:
-            self._finish(model)
-        else:
-            self._look_at(model)
+        return self._within_memory(self._finish if last else self._look_at, model)
+
+    def _within_memory(self, work: Callable[[str], Found], model: str) -> Found:
+        """Where memory does not suffice beside all that goes on meanwhile, once more, one model at a time."""
+        try:
+            return work(model)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        with self._trying_again:  # out here the error no longer holds on to what filled the memory
+            if self._job.device != "cpu":
+                torch.cuda.empty_cache()
+            return work(model)
 
     def judge(self, num_items: int) -> None:
         """After a rung: who has lost?"""
@@ -124,22 +152,16 @@ class Race:
 
     def _look_at(self, model: str) -> None:
         """Where a model stands after this rung."""
-        meter = Meter(self._job.device)
-        try:
-            with meter.phase("score"):
-                self._standings[model] = self._item_scores(model)
-        except RequestError:
-            raise
-        except Exception as error:  # features that no scorer can take
-            self.lose(model, meter.current_phase, error)
-            return
+        meter = Meter(self._job.device, keep_peak=True)
+        with meter.phase("score"):
+            self._standings[model] = self._item_scores(model)
         own = self._seconds[model]
         own["score"] = own.get("score", 0.0) + meter.wall_seconds
 
     def _item_scores(self, model: str) -> NDArray[np.float64]:
         """Of the decisive scorer, for all items so far; an item that it did not test counts nothing for anybody."""
         features = torch.cat(self._features[model]).to(self._job.device)
-        targets = self._targets[torch.as_tensor(self.order[: len(features)])].to(features.device)
+        targets = self._targets[self._places[: len(features)]].to(features.device)
         layers = [features] if features.ndim == 2 else list(features.unbind(1))
         found = [
             score(self._feature_set(layer.contiguous(), targets), [self._decisive], seed=self._job.settings.seed)
@@ -149,44 +171,33 @@ class Race:
         assert best.item_scores is not None
         return np.nan_to_num(best.item_scores.astype(np.float64))
 
-    def _finish(self, model: str) -> None:
+    def _finish(self, model: str) -> ModelMeasured:
         """All scorers, on all items in the order of the data set."""
         job = self._job
-        meter = Meter(job.device)
-        rows = torch.cat([part.to(job.device) for part in self._features.pop(model)])
-        features = torch.empty_like(rows)
-        features[torch.as_tensor(self.order).to(rows.device)] = rows
+        meter = Meter(job.device, keep_peak=True)
+        rows = torch.cat([part.to(job.device) for part in self._features[model]])
+        self._features[model] = [rows]  # in one piece, should it be asked for again
+        features = self._in_order(rows)
         assert self._session is not None
         specimen = self._session.specimens.get(model)
         opinions = _opinions(specimen, features) if specimen is not None and "leep" in job.scorers else None
         layers = [features] if features.ndim == 2 else [layer.contiguous() for layer in features.unbind(1)]
+        targets = self._targets.to(rows.device)
         kept_as = self._session.name_of(model)
-        max_tokens = None if specimen is None else getattr(specimen.form, "max_tokens", None)
-        num_truncated, max_tokens = self._verdicts.texts_cut(kept_as, (self._truncated[model], max_tokens))
+        form = None if specimen is None else specimen.form
+        num_truncated, max_tokens = self._verdicts.texts_cut(kept_as, form, self._truncated[model])
         seen = Seen(
             model=self._refs[model],
             stamp=job.models[self._refs[model]],
-            form=None if specimen is None else specimen.form,
+            form=form,
             num_parameters=self._num_parameters(model),
-            layers=[self._feature_set(layer, self._targets.to(rows.device), opinions) for layer in layers],
+            layers=[self._feature_set(layer, targets, opinions) for layer in layers],
             num_truncated=num_truncated,
             max_tokens=max_tokens,
             notes=(*self._notes[model], *_trouble(specimen)),
         )
-        try:
-            judged = self._ask_scorers(seen, kept_as, meter)
-        except RequestError:
-            raise
-        except Exception as error:  # features that some scorer cannot take
-            self.lose(model, meter.current_phase, error)
-            return
+        judged = self._ask_scorers(seen, kept_as, meter)
         scores, layer = judged.scores, judged.layer
-        decisive = scores.values[self._decisive].item_scores
-        assert decisive is not None
-        self.finals[model] = np.nan_to_num(decisive.astype(np.float64))
-        with self._alone:
-            if all(self.finals[model].mean() >= others.mean() for others in list(self.finals.values())):
-                job.show(model, seen.layers[layer].features.cpu().numpy())
         own = tuple(PhaseSamples(phase=phase, seconds=(spent,)) for phase, spent in self._seconds[model].items())
         record = make_record(
             seen,
@@ -197,9 +208,26 @@ class Race:
             wall_seconds=sum(self._seconds[model].values()) + meter.wall_seconds,
             peak_memory_bytes=meter.peak_memory_bytes,
         )
-        job.tell(record)
+        decisive = scores.values[self._decisive].item_scores
+        assert decisive is not None
+        self.finals[model] = np.nan_to_num(decisive.astype(np.float64))
         with self._alone:
-            self._leave(model)
+            if all(self.finals[model].mean() >= others.mean() for others in list(self.finals.values())):
+                job.show(model, seen.layers[layer].features.cpu().numpy())
+        return record
+
+    def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows in the order of the data set."""
+        if isinstance(self.order, range):
+            return rows
+        features = torch.empty_like(rows)
+        features[self._places.to(rows.device)] = rows
+        return features
+
+    @functools.cached_property
+    def _places(self) -> torch.Tensor:
+        """The order of the items, which is settled when features come; to make a tensor of it takes a while."""
+        return torch.as_tensor(self.order)
 
     def _ask_scorers(self, seen: Seen, kept_as: str | None, meter: Meter) -> Judged:
         """What all scorers say: remembered, or found out now and remembered."""

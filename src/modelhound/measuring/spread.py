@@ -217,7 +217,7 @@ class _SpreadRace:
                 self._job.tell(sent)
                 self._surveyed.add(model)
                 self._leave(model)
-            case Sight(model=model, features=features):
+            case Sight(model=model, features=features) if model in self.finals:
                 self._sights = {known: seen for known, seen in self._sights.items() if known in self.finals}
                 self._sights[model] = features
             case Warned(warning=warning) if warning not in self._warned:

@@ -9,19 +9,33 @@ scorer's leave-one-out scores on all items so far say who can still be among the
 judged by all scorers.
 """
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from modelhound.measuring.aside import Aside
 from modelhound.measuring.deciding import choose_dtype, describe_plan, open_session, settle_in_fp32
 from modelhound.measuring.race import Race
 from modelhound.measuring.scoring import Job
-from modelhound.meter import Lanes
+from modelhound.meter import Lanes, Meter
 
 __all__ = ["measure_together"]
 
 
 def measure_together(job: Job) -> None:
     """Measure every model; those that fail or are dropped are told as such and the others go on."""
+    Meter(job.device)  # from here on the most memory that was held is counted anew; models that run at once share it
+    _measure(job)
+
+
+def _measure(job: Job) -> None:
+    finals = _run_race(job)
+    if job.settings.precision == "auto" and choose_dtype(job) != torch.float32:
+        settle_in_fp32(job, finals, _measure)
+
+
+def _run_race(job: Job) -> dict[str, NDArray[np.float64]]:
+    """What the decisive scorer says of each item, of every model that came to the end; nothing else is left of the race."""
     race = Race(job)
     lanes = Lanes()
     with (
@@ -53,5 +67,4 @@ def measure_together(job: Job) -> None:
             job.warn(session.trouble)
     race.close()
     job.tell(lanes.timeline())
-    if job.settings.precision == "auto" and choose_dtype(job) != torch.float32:
-        settle_in_fp32(job, race.finals, measure_together)
+    return race.finals

@@ -11,16 +11,16 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 
-import modelhound.scores
-from modelhound.data import Dataset
+from modelhound.data import Dataset, InputForm, Tokenising
+from modelhound.data.tokens import tokenise_once
 from modelhound.feature_store import FeatureStore
+from modelhound.meter import digest_of_code
 from modelhound.records import pack_items, unpack_items
 from modelhound.scores import Groundwork, Score, Scores
 from modelhound.scores.groundwork import Nearest, Spectrum
@@ -75,18 +75,22 @@ class Verdicts:
         told = _Told(values=values, missing=judged.scores.missing, layer=judged.layer)
         self._write(self._name_scores(kept_as), told)
 
-    def texts_cut(self, kept_as: str | None, now: tuple[int, int | None]) -> tuple[int, int | None]:
+    def texts_cut(self, kept_as: str | None, form: InputForm | None, seen: int | None) -> tuple[int, int | None]:
         """How many of the texts this model's tokenizer has cut, and to how many tokens.
 
-        `now` is what has been seen of it just now, which is nothing where features are remembered.
+        `seen` is how many were cut just now, or None where some of the features are remembered: then they are counted, if
+        nobody has written it down. `form` is None where the model was not looked at, since all of its features are remembered.
         """
-        if kept_as is None or self._dataset.modality != "text":
-            return now
-        name = f"texts cut {kept_as} {self._items}"
-        before = self._read(name, tuple[int, int | None])
-        if before is None and now[0]:
-            self._write(name, now)
-        return before or now
+        if self._dataset.modality != "text":
+            return 0, None
+        name = None if kept_as is None else f"texts cut {kept_as} {self._items}"
+        before: tuple[int, int | None] | None = self._read(name, tuple[int, int | None])
+        if before is not None or not isinstance(form, Tokenising):
+            return before or (0, None)
+        num_cut = tokenise_once(self._dataset, [form])[form].num_truncated if seen is None else seen
+        if num_cut:
+            self._write(name, (num_cut, form.max_tokens))
+        return num_cut, form.max_tokens
 
     def groundwork(self, kept_as: str | None, layer: int) -> Groundwork:
         """What is known of these features whatever the labels are; nothing, where nothing is."""
@@ -183,11 +187,6 @@ def _unpack(known: dict[str, tuple[str, tuple[int, ...], bytes]], order: torch.T
     )
 
 
-@functools.cache
 def _code() -> str:
-    """Of the scorers: another release may score otherwise."""
-    folder = Path(modelhound.scores.__file__).parent
-    digest = hashlib.sha256(modelhound.__version__.encode())
-    for path in sorted(folder.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    """Of the scorers."""
+    return digest_of_code("scores")

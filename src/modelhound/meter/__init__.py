@@ -15,7 +15,14 @@ Nothing here knows what the work is for.
 from modelhound.meter.clock import cpu_seconds_now, seconds_now, utc_now
 from modelhound.meter.disk import disk_bytes_read
 from modelhound.meter.lanes import Lanes
-from modelhound.meter.machine import available_memory, count_cores, describe_machine, installed_version, resolve_device
+from modelhound.meter.machine import (
+    available_memory,
+    count_cores,
+    describe_machine,
+    digest_of_code,
+    installed_version,
+    resolve_device,
+)
 from modelhound.meter.phases import Meter
 from modelhound.meter.power import PowerMeter, PowerReading
 from modelhound.meter.sampling import TIMM_PLAN, Samples, SamplingPlan, take_samples
@@ -34,6 +41,7 @@ __all__ = [
     "count_cores",
     "cpu_seconds_now",
     "describe_machine",
+    "digest_of_code",
     "disk_bytes_read",
     "installed_version",
     "resolve_device",

@@ -6,6 +6,7 @@ Out: a Machine record; the number of cores; the device that is meant
 
 import contextlib
 import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -15,10 +16,18 @@ from pathlib import Path
 
 import psutil
 
+import modelhound
 from modelhound.errors import RequestError
 from modelhound.records import Machine
 
-__all__ = ["available_memory", "count_cores", "describe_machine", "installed_version", "resolve_device"]
+__all__ = [
+    "available_memory",
+    "count_cores",
+    "describe_machine",
+    "digest_of_code",
+    "installed_version",
+    "resolve_device",
+]
 
 _VERSIONED = ("modelhound", "torch", "torchvision", "timm", "transformers", "safetensors", "numpy", "pillow")
 
@@ -40,6 +49,17 @@ def installed_version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "none"
+
+
+@functools.cache
+def digest_of_code(*rooms: str) -> str:
+    """Of the files of these rooms of modelhound: another release, or somebody at work on it, may compute otherwise."""
+    home = Path(modelhound.__file__).parent
+    digest = hashlib.sha256(modelhound.__version__.encode())
+    for room in rooms:
+        for path in sorted((home / room).rglob("*.py")):
+            digest.update(f"\0{path.relative_to(home)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def resolve_device(wanted: str) -> str:
@@ -100,6 +120,8 @@ def _describe_gpus() -> tuple[tuple[str, ...], str | None]:
         return tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles), str(
             pynvml.nvmlSystemGetDriverVersion()
         )
+    except pynvml.NVMLError:  # a device that has fallen off the bus
+        return (), None
     finally:
         pynvml.nvmlShutdown()
 

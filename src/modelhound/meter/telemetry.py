@@ -59,7 +59,8 @@ class Telemetry:
     def _watch(self) -> None:
         psutil.cpu_percent(percpu=True)  # begins to count, for this thread
         while not self._over.wait(self._interval):
-            with contextlib.suppress(psutil.Error, OSError):  # a process that ended while it was looked at
+            # a process that ended while it was looked at, a device that does not answer
+            with contextlib.suppress(psutil.Error, OSError, RuntimeError):
                 self._samples.append(self._look())
             if len(self._samples) == _MOST_SAMPLES:
                 self._samples = [

@@ -79,6 +79,8 @@ class Layout:
             return mould_of(
                 f"{architecture} {sorted(options.items())}", {**(entry.to_dict() if entry else {}), **trained}
             )
+        if config.get("auto_map"):
+            return None  # it brings its own code, and others that look the same may bring another
         from modelhound.data.tokenising import TOKENIZER_FILES
 
         digest = hashlib.sha256(self._stated_pooling().encode())

@@ -73,7 +73,15 @@ class LocalSource:
 
     def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:
         path = _path(name)
-        return Layout(model=f"file:{name}", folder=path).mould(settings) if path.is_dir() else None
+        if path.is_dir():
+            return Layout(model=f"file:{name}", folder=path).mould(settings)
+        prefix, _, network = (settings.arch or "").partition(":")
+        if prefix != "timm" or not network:
+            return None  # only there a classifier is made to fit the file, so that files need not be alike in it
+        try:
+            return f"{settings.arch} {self._others[prefix].mould(network, settings)}"
+        except RuntimeError:  # timm has no such network, as building will say
+            return None
 
     def read_weights(self, name: str) -> Weights:
         path, model = _path(name), f"file:{name}"

@@ -11,6 +11,7 @@ is enough: 224, or (3, 224, 224)), or any function from an RGB image to a tensor
 is called with False for --weights random.
 """
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -129,7 +130,9 @@ _importing = threading.RLock()  # a search builds in threads, and one must not s
 
 
 def _import_file(file: Path) -> ModuleType:
-    name = f"hound_user_{file.stem}"
+    # by place and content: others may have a file of this name, and this one may be edited while we run
+    digest = hashlib.sha256(str(file.resolve()).encode("utf-8", "surrogatepass") + b"\0" + file.read_bytes())
+    name = f"hound_user_{file.stem}_{digest.hexdigest()[:16]}"
     with _importing:
         if name not in sys.modules:
             spec = importlib.util.spec_from_file_location(name, file)

@@ -152,7 +152,11 @@ def _split(
     if not linears:
         raise ModelError(f"cannot take tv:{name} apart: expected a last linear layer, but it has none; use timm's")
     seen: list[torch.Tensor] = []
-    linears[-1].register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
+
+    def note(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        seen[:] = inputs[:1]  # the last ones only: somebody may call the layer by itself
+
+    linears[-1].register_forward_pre_hook(note)
 
     def extract(images: torch.Tensor) -> torch.Tensor:
         module(images)

@@ -8,6 +8,7 @@ Nothing here is timed or keeps a network.
 
 import contextlib
 import shutil
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,8 @@ def prepare_bench(
     network = specimen.blueprint.network
     layers = find_layers(str(model), specimen.blueprint.anatomy)
     tensors = dict(all_tensors(network.module))
-    stem = "".join(letter if letter.isalnum() else "-" for letter in str(model))[-80:]
+    kept = "".join(letter if letter.isalnum() else "-" for letter in str(model))[-80:]
+    stem = f"{zlib.crc32(str(model).encode()):08x}-{kept}"  # two long names may end alike
     files = [folder / f"{stem}-1.safetensors"]
     num_more = settings.num_heads() - 1 if settings.joint else 0
     _check_room(folder, sum(tensor.nbytes for tensor in tensors.values()) * (1 + num_more), model)

@@ -81,6 +81,7 @@ def profile_configuration(
     if configuration.is_fed_with_outputs:
         forget(stage.stored[configuration.first].files)  # another configuration may have read them
     ran = _run(configuration, shares, stage)
+    peak_memory_bytes = ran.meter.peak_memory_bytes  # now: whatever is timed below begins to count anew
     cold_reads, warm_reads = _read_again(shares, files, stage, first=ran.read_seconds if cold else None)
     return ConfigurationProfiled(
         model=bench.model,
@@ -109,7 +110,7 @@ def profile_configuration(
         warm_read_seconds=warm_reads,
         usual_build_seconds=_build_again(stage) if configuration.form == "full" else (),
         scorings=scorings or _score_again(ran.features[0], stage),
-        peak_memory_bytes=ran.meter.peak_memory_bytes,
+        peak_memory_bytes=peak_memory_bytes,
         notes=(*bench.notes, *workload.notes),
     )
 

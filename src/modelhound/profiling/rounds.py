@@ -7,6 +7,7 @@ Nothing here is timed, or knows run folders.
 
 import contextlib
 import os
+import platform
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def in_order(
 @contextlib.contextmanager
 def work_folder() -> Iterator[Path]:
     """A folder for weights and stored outputs, gone afterwards; those of processes that were killed are removed too."""
-    root = cache_folder() / "profile"
+    root = cache_folder() / "profile" / platform.node()  # of other machines nobody here knows what still runs
     folder = root / str(os.getpid())
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,8 @@ class FinalsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     verdict: Literal["won", "tied", "cannot tell", "failed"]
     ended: Literal["certain", "budget", "finished", "noise", "failed"]
-    """Why the race stopped: somebody is certain to win, the budget is spent, all trials are done, nothing can be learned."""
+    """Why the race stopped: somebody is certain to win, the budget is spent, all trials are done or nobody
+    else is left, nothing can be learned."""
     winner: str | None
     """The first; where several are tied, the one ahead. None where nothing can be told."""
     finalists: tuple[Finalist, ...]

@@ -152,6 +152,8 @@ class LatencyFailed(Record, frozen=True, kw_only=True, tag="latency_failed"):
     message: str
     num_parameters: int | None = None
     """None in runs of older versions."""
+    timeout_seconds: float | None = None
+    """What it might have taken, where that was too short."""
 
     @property
     def model(self) -> str:

@@ -86,6 +86,9 @@ class TuneMeasured(Record, frozen=True, kw_only=True, tag="loader_tune"):
     option: str
     """As it would be written: prefetch 4; empty for none changed."""
     wall_seconds: float
+    batch: int = 0
+    workers: int = 0
+    """The pair; both 0 in runs of older versions, which did not say."""
 
 
 class ItemsPrepared(Record, frozen=True, kw_only=True, tag="loader_prepared"):

@@ -43,6 +43,8 @@ class RunStarted(Record, frozen=True, kw_only=True, tag="started"):
     at: str
     device: str
     machine: Machine
+    task: str = ""
+    """What is to be told of items, where the command found that out; empty in runs of older versions."""
 
 
 class ItemSkipped(Record, frozen=True, kw_only=True, tag="skipped"):

@@ -132,6 +132,12 @@ class BlocksMeasured(Record, frozen=True, kw_only=True, tag="blocks"):
     blocks: tuple[Block, ...]
     is_prepared: bool = False
     """Whether items are decoded already and only read."""
+    num_local_ranks: int = 0
+    """Ranks that share the cores; 0 in runs of older versions, where all do."""
+
+    @property
+    def cores_per_rank(self) -> int:
+        return self.num_cores // (self.num_local_ranks or self.num_ranks)
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ def command_to_repeat(verb: str, settings: Mapping[str, Any]) -> str:
             or (name in defaults and _same(defaults[name], value))
         ):
             continue
-        words += _as_option(name, value)
+        words += _as_option(name, value if value or not _is_list(defaults.get(name)) else "none")
     return shlex.join(words)
 
 
@@ -66,9 +66,13 @@ def _read_defaults(verb: str) -> tuple[dict[str, Any], list[str]]:
 
 def _same(default: Any, value: Any) -> bool:
     """The run folder keeps JSON, which has lists for tuples and texts for paths."""
-    if isinstance(default, tuple | list) and isinstance(value, tuple | list):
+    if _is_list(default) and _is_list(value):
         return [str(each) for each in default] == [str(each) for each in value]
     return bool(default == value) or (default is not None and str(default) == str(value))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, tuple | list)
 
 
 def _as_option(name: str, value: Any) -> list[str]:
@@ -82,6 +86,6 @@ def _as_option(name: str, value: Any) -> list[str]:
 def _as_words(value: Any) -> list[str]:
     if value is None or value is False:
         return []
-    if isinstance(value, list | tuple):
+    if _is_list(value):
         return [str(each) for each in value]
     return [str(value)]

@@ -76,7 +76,8 @@ def _rank_so_far(run: Run, measured: list[ModelMeasured], dropped: list[ModelDro
     lengths = [len(next(iter(record.item_scores.values()), b"")) and record.num_items for record in measured]
     same = [record for record, num_items in zip(measured, lengths, strict=True) if num_items == max(lengths)]
     scorers = [name for name in (same[0].scores if same else ()) if all(name in each.item_scores for each in same)]
-    task: Any = run.settings.get("task")
+    started = run.of(RunStarted)
+    task: Any = (started[-1].task if started else "") or run.settings.get("task")
     return rank_models(
         same if scorers else (),
         rests_on=(decisive_scorer(tuple(scorers)),) if scorers else (),

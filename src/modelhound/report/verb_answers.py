@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from modelhound.analysis.newest import newest, newest_of_runs
 from modelhound.analysis.wording import (
     duration_text,
     list_text,
@@ -63,7 +64,7 @@ def _latency(run: Run, answer: msgspec.Raw) -> Told | None:
     class Answer(msgspec.Struct):
         laws: tuple[SweepLaw, ...]
 
-    records = run.of(LatencyMeasured)
+    records = newest(run.of(LatencyMeasured), lambda each: each.point)
     if not records:
         return None
     points = summarise_points(records, run.of(CeilingsMeasured))
@@ -179,13 +180,12 @@ def _train(run: Run, answer: msgspec.Raw) -> Told | None:
         verdicts: tuple[Verdict, ...] = ()
         scalings: tuple[Scaling, ...] = ()
 
-    trained = {(each.model, each.num_ranks): each for each in run.of(ModelTrained)}
+    trained = newest(run.of(ModelTrained), lambda each: (each.model, each.num_ranks))
     if not trained:
         return None
     found = msgspec.json.decode(answer, type=Answer)
-    best = max(trained.values(), key=lambda each: each.score)
-    ranks = [each for each in run.of(RankTrained) if (each.model, each.num_ranks) == (best.model, best.num_ranks)]
-    ranks = ranks[-best.num_ranks :]
+    best = max(trained, key=lambda each: each.score)
+    ranks = newest_of_runs(run.of(RankTrained), [best])
     speed = sum(each.num_items for each in ranks) / max((each.wall_seconds for each in ranks), default=1.0)
     figures = [_score_figure(best)]
     figures.append(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from modelhound.analysis.newest import newest, newest_of_runs
 from modelhound.report.charts import Chart
 from modelhound.store import Run
 
@@ -43,11 +44,13 @@ def _latency(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
     class Answer(msgspec.Struct):
         laws: tuple[SweepLaw, ...]
 
+    measured = newest(run.of(LatencyMeasured), lambda each: each.point)
+    timed = {each.point for each in measured}
     return latency_charts(
-        run.of(LatencyMeasured),
-        failed=run.of(LatencyFailed),
+        measured,
+        failed=[each for each in newest(run.of(LatencyFailed), lambda each: each.point) if each.point not in timed],
         laws=msgspec.json.decode(answer, type=Answer).laws,
-        ceilings=run.of(CeilingsMeasured),
+        ceilings=newest(run.of(CeilingsMeasured), lambda each: (each.device, each.precision)),
     )
 
 
@@ -64,7 +67,8 @@ def _profile(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
 
     counts = tuple(sorted(int(each) for each in run.settings.get("items") or ()))
     findings = msgspec.json.decode(answer, type=ProfileFindings)
-    return profile_charts(run.of(ConfigurationProfiled), findings, item_counts=counts)
+    records = newest(run.of(ConfigurationProfiled), lambda each: each.key)
+    return profile_charts(records, findings, item_counts=counts)
 
 
 def _train(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
@@ -78,7 +82,9 @@ def _train(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
         scalings: tuple[Scaling, ...] = ()
 
     found = msgspec.json.decode(answer, type=Answer)
-    return train_charts(run.of(ModelTrained), run.of(RankTrained), verdicts=found.verdicts, scalings=found.scalings)
+    trained = newest(run.of(ModelTrained), lambda each: (each.model, each.num_ranks))
+    ranks = newest_of_runs(run.of(RankTrained), trained)
+    return train_charts(trained, ranks, verdicts=found.verdicts, scalings=found.scalings)
 
 
 _CHARTS: dict[str, Callable[[Run, msgspec.Raw], tuple[Chart, ...]]] = {

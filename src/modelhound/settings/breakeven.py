@@ -125,6 +125,8 @@ class BreakevenSettings(ModelSettings, DataSettings):
         check_choices("modes", self.modes, _MODES)
         check_choices("precision", (self.precision,), ("auto", "fp32", "bf16"))
         check_text("device", self.device)
+        if self.layers == "best":
+            raise RequestError("cannot use --layers best: expected one vector per text to train on, use last or mean")
         if "full" not in self.modes:
             raise RequestError(
                 "cannot leave full out of --modes: expected it, since all ratios are to full fine-tuning"

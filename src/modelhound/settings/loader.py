@@ -109,8 +109,8 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
     tune: tuple[str, ...] = ()
     """Also try other values of prefetch, pin, persistent at the recommended pair."""
 
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Of the networks' arithmetic."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Of the networks' arithmetic; auto is fp32 on a CPU and bf16 on a GPU, as searches run them."""
 
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -139,7 +139,7 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
         if self.tune:
             check_choices("tune", self.tune, TUNABLE)
         check_choices("pin", (self.pin,), ("auto", "yes", "no"))
-        check_choices("precision", (self.precision,), ("fp32", "bf16"))
+        check_choices("precision", (self.precision,), ("auto", "fp32", "bf16"))
         check_at_least("items", self.items, 1)
         check_at_least("repeats", self.repeats, 1)
         check_at_least("prefetch", self.prefetch, 1)

@@ -218,7 +218,8 @@ def least_seconds_of(point: LatencyPoint, cost: Cost, seen: CeilingsMeasured) ->
 
 def _failed(point: LatencyPoint, cost: Cost, outcome: Outcome, timeout: float) -> LatencyFailed:
     if outcome.ending == "timed out":
-        return _row(point, cost, "timed out", f"took longer than {timeout:g} s")
+        row = _row(point, cost, "timed out", f"took longer than {timeout:g} s")
+        return msgspec.structs.replace(row, timeout_seconds=timeout)
     if outcome.ending.startswith("raised"):
         return _row(point, cost, "error", _explain(outcome))
     return _row(point, cost, "crashed", f"its process {_explain(outcome)}")

@@ -126,8 +126,14 @@ class Limits:
         return None
 
     def _row(self, point: LatencyPoint, why: WhyFailed, message: str) -> LatencyFailed:
-        num_parameters = self._costs[point.model, point.size].num_parameters
-        return LatencyFailed(point=point, why=why, tried=False, message=message, num_parameters=num_parameters)
+        return LatencyFailed(
+            point=point,
+            why=why,
+            tried=False,
+            message=message,
+            num_parameters=self._costs[point.model, point.size].num_parameters,
+            timeout_seconds=self._timeout if why == "timed out" else None,
+        )
 
     def _key(self, point: LatencyPoint) -> str:
         limit = float(f"{self._limit_bytes[point.device]:.1e}")  # free memory differs a little from day to day

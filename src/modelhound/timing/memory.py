@@ -14,13 +14,11 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["PeakMemory", "count_swapped_pages", "is_out_of_memory", "limited_memory", "usable_memory_bytes"]
+__all__ = ["PeakMemory", "count_swapped_pages", "limited_memory", "usable_memory_bytes"]
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # of the process's resident memory; see proc(5)
 _USABLE = 0.85  # of what is free when a sweep begins: the rest is for everybody else
-
-_WORDS = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed", "bad_alloc", "cannot allocate")
 
 
 class PeakMemory:
@@ -71,13 +69,6 @@ def limited_memory(num_bytes: int | None) -> Iterator[None]:
 def count_swapped_pages() -> int:
     """Pages this process had to wait for because they lay on disk, since it began."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this error means that memory ran out; torch has several, of several kinds."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError | OSError) and any(word in str(error).lower() for word in _WORDS)
 
 
 def _give_back() -> None:

@@ -31,7 +31,7 @@ def sweep_points(
     """How many points were known, of those asked for."""
     _measure_ceilings(devices, bench, known, tell)
     limits = find_limits(plan, settings, bench)
-    before = settled(known)
+    before = settled(known, settings.timeout)
     order = shuffle_points(plan.points, limits.expected_bytes, seed=settings.seed)
     for record in (before[point] for point in order if point in before):
         limits.add(record)
@@ -51,13 +51,19 @@ def sweep_points(
     return len(order) - len(todo)
 
 
-def settled(known: Sequence[Record]) -> dict[LatencyPoint, LatencyMeasured | LatencyFailed]:
+def settled(known: Sequence[Record], timeout: float) -> dict[LatencyPoint, LatencyMeasured | LatencyFailed]:
     """Points that need not be tried again: they have a time, or would fail once more."""
-    hopeless = ("out of memory", "timed out")
     found: dict[LatencyPoint, LatencyMeasured | LatencyFailed] = {
-        each.point: each for each in known if isinstance(each, LatencyFailed) and each.why in hopeless
+        each.point: each for each in known if isinstance(each, LatencyFailed) and _is_hopeless(each, timeout)
     }
     return found | {each.point: each for each in known if isinstance(each, LatencyMeasured)}
+
+
+def _is_hopeless(row: LatencyFailed, timeout: float) -> bool:
+    """Memory does not grow from one start to the next, but a point may be given more time."""
+    if row.why == "timed out":
+        return row.timeout_seconds is not None and timeout <= row.timeout_seconds
+    return row.why == "out of memory"
 
 
 def find_limits(plan: SweepPlan, settings: LatencySettings, bench: Bench) -> Limits:

@@ -107,7 +107,7 @@ def set_up(
         dataset,
         network.preprocessing,
         asked=recipe.workers,
-        num_ranks=link.num_ranks,
+        num_local_ranks=link.num_local_ranks,
         batch=batch,
         prefetch=prefetch,
         device=device,
@@ -253,6 +253,8 @@ class _Cached:
                 yield moved
 
     def test_batches(self, share: range, batch: int) -> Iterator[Moved]:
+        if not share:
+            return
         for chosen in torch.tensor(share, dtype=torch.int64).split(batch):  # type: ignore[no-untyped-call]
             yield Moved(self.test_features[chosen], self.test_targets[chosen])
 
@@ -265,9 +267,10 @@ def _cache(trainable: Trainable, course: Course, test: Dataset, link: Link, prec
         rows = []
         with torch.inference_mode(), use_precision(precision, course.device):
             trainable.eval()
-            for batch in reading.stream(share):
+            for batch in reading.stream(share) if share else ():
                 rows.append(trainable.extract(move(batch, course.device).inputs).float())
                 watch(Progress(task=f"features of {what} items", done=sum(map(len, rows)), total=len(share)))
-        features = link.gather(torch.cat(rows))
+        width = int(link.largest(rows[0].shape[1] if rows else 0))  # a rank without items has none of its own
+        features = link.gather(torch.cat(rows) if rows else torch.empty((0, width), device=course.device))
         parts += [features.clone(), torch.from_numpy(items.targets).to(course.device)]
     return _Cached(features=parts[0], targets=parts[1], test_features=parts[2], test_targets=parts[3])

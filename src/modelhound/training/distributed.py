@@ -7,6 +7,7 @@ Nothing here knows what is trained. Gradients travel while the backward pass sti
 set out, so that what remains can be told from computing.
 """
 
+import os
 from typing import Any
 
 import torch
@@ -65,6 +66,8 @@ class Link:
         self.is_joined = distributed.is_available() and distributed.is_initialized()
         self.rank = distributed.get_rank() if self.is_joined else 0
         self.num_ranks = distributed.get_world_size() if self.is_joined else 1
+        # on this machine, which they share; torchrun tells
+        self.num_local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", self.num_ranks)) if self.is_joined else 1
         self.traffic = Traffic(device)
 
     @property

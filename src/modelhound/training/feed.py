@@ -111,12 +111,12 @@ def choose_workers(
     form: InputForm,
     *,
     asked: int | None,
-    num_ranks: int,
+    num_local_ranks: int,
     batch: int,
     prefetch: int = _USUAL_PREFETCH,
     device: str = "cpu",
 ) -> int:
-    """How many loader processes each rank has: what was asked for, or its share of the cores and of shared memory."""
+    """How many loader processes each rank has: what was asked for, or its share of its machine's cores and shared memory."""
     if asked is not None:
         return asked
     if dataset.reader.in_memory or isinstance(form, Tokenising):
@@ -126,8 +126,8 @@ def choose_workers(
     pixel_bytes = _BYTES_PER_PIXEL // 4 if on_gpu and isinstance(form, Preprocessing) else _BYTES_PER_PIXEL
     ahead_bytes = batch * pixel_bytes * height * width * (prefetch + 1)
     # Batches travel through it, and a process that needs more than there is gets killed. Half is left to others.
-    fitting = free_shared_memory() // 2 // num_ranks // ahead_bytes
-    cores = max(1, count_cores() // num_ranks)
+    fitting = free_shared_memory() // 2 // num_local_ranks // ahead_bytes
+    cores = max(1, count_cores() // num_local_ranks)
     if on_gpu:
         cores -= min(_CORES_FOR_GPU, cores // 4)
     return min(_MOST_WORKERS, cores, fitting)

@@ -84,6 +84,7 @@ def intervene(
         num_ranks=bench.link.num_ranks,
         num_workers=bench.course.workers,
         num_cores=count_cores(),
+        num_local_ranks=bench.link.num_local_ranks,
         batch=bench.course.batch,
         blocks=tuple(blocks),
         is_prepared=item_kind(bench.course.dataset) == "preprocessed",

@@ -7,6 +7,7 @@ rank counts were asked for.
 """
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,15 @@ def train_rank(argument: Any) -> Any:
     return to_plain(train_here(msgspec.structs.replace(request, device=device), dataset, test, watch=watch))
 
 
-def train_here(request: RankRequest, dataset: Dataset, test: Dataset, *, watch: Watch = silent) -> RankResult:
-    """Train, find out what bounds it, trace it."""
+def train_here(
+    request: RankRequest,
+    dataset: Dataset,
+    test: Dataset,
+    *,
+    tell: Callable[[RankTrained], None] = lambda record: None,
+    watch: Watch = silent,
+) -> RankResult:
+    """Train, find out what bounds it, trace it; where the time of training went is told before the rest can be stopped."""
     network = _load(request)
     delays = Delays(
         loading_seconds=request.loading_delay_seconds,
@@ -99,6 +107,8 @@ def train_here(request: RankRequest, dataset: Dataset, test: Dataset, *, watch: 
     folder = Path(request.folder)
     with Telemetry(request.device) as telemetry:
         trained = train(bench, model=request.model, checkpoints=folder / "checkpoints", watch=watch)
+    rank = _rank_record(request, bench, trained, telemetry)
+    tell(rank)
     blocks = None
     if request.verdict != "none" and request.recipe.mode != "cached":
         budget = min(_MOST_BUDGET_SECONDS, max(_LEAST_BUDGET_SECONDS, _BUDGET_SHARE * trained.wall_seconds))
@@ -115,7 +125,7 @@ def train_here(request: RankRequest, dataset: Dataset, test: Dataset, *, watch: 
         path = folder / f"trace-rank-{bench.link.rank}.json"
         operators = trace_steps(bench, request.trace, path, model=request.model)
     return RankResult(
-        rank=_rank_record(request, bench, trained, telemetry),
+        rank=rank,
         trained=_model_record(request, bench, trained),
         blocks=blocks,
         operators=operators,

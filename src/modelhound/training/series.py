@@ -13,17 +13,18 @@ from typing import Any
 
 import msgspec
 
+from modelhound.analysis.newest import newest_of_runs
 from modelhound.data import Dataset
 from modelhound.errors import HoundError, RequestError, StoreError
 from modelhound.launch import Cluster, run_on_ranks
 from modelhound.meter import count_cores, seconds_now
 from modelhound.models import ModelRef, source_of
-from modelhound.records import Failure, ModelTrained, RankTrained, Watch, to_plain
+from modelhound.records import BlocksMeasured, Failure, ModelTrained, OperatorsProfiled, RankTrained, Watch, to_plain
 from modelhound.settings import TrainSettings
 from modelhound.store import RunFolder
 from modelhound.training.rank import RankRequest, RankResult, train_here
 
-__all__ = ["Series", "latest"]
+__all__ = ["Series"]
 
 
 class Series:
@@ -51,10 +52,15 @@ class Series:
         try:
             stamp = source_of(model).stamp(model.name)
             self._wanted.append((str(model), num_ranks, stamp))
-            if self._is_done(str(model), num_ranks, stamp):
+            verdict: str = self._settings.verdict
+            trace = self._settings.trace
+            is_trained = self._is_trained(str(model), num_ranks, stamp)
+            if is_trained:
                 self.num_resumed += 1
-                return
-            self._train(model, num_ranks, stamp)
+                verdict, trace = self._still_asked(str(model), num_ranks)
+                if verdict == "none" and not trace:
+                    return
+            self._train(model, num_ranks, stamp, verdict=verdict, trace=trace, is_trained=is_trained)
         except (RequestError, StoreError):  # nothing else would go better
             raise
         except Exception as error:  # whatever a stranger's network raises, the others go on
@@ -66,15 +72,33 @@ class Series:
         """What is known of the runs asked for, in the order asked for, with the records of their ranks."""
         runs = {(each.model, each.num_ranks, each.stamp): each for each in self._run.read(ModelTrained)}
         trained = [runs[key] for key in self._wanted if key in runs]
-        return trained, latest(self._run.read(RankTrained), trained)
+        return trained, newest_of_runs(self._run.read(RankTrained), trained)
 
-    def _is_done(self, model: str, num_ranks: int, stamp: str) -> bool:
+    def _is_trained(self, model: str, num_ranks: int, stamp: str) -> bool:
         return any(
             (each.model, each.num_ranks, each.stamp) == (model, num_ranks, stamp)
             for each in self._run.read(ModelTrained)
         )
 
-    def _train(self, model: ModelRef, num_ranks: int, stamp: str) -> None:
+    def _still_asked(self, model: str, num_ranks: int) -> tuple[str, int]:
+        """Which verdict and how long a trace a run that is trained has not got yet."""
+        verdict, trace = self._settings.verdict, self._settings.trace
+        if self._settings.mode == "cached":
+            return "none", 0
+        key = (model, num_ranks)
+        blocks = [each for each in self._run.read(BlocksMeasured) if (each.model, each.num_ranks) == key]
+        traces = [each for each in self._run.read(OperatorsProfiled) if (each.model, each.num_ranks) == key]
+        has_doses = any(block.delay_seconds > 0 for each in blocks for block in each.blocks)
+        if has_doses or (blocks and verdict == "auto"):
+            verdict = "none"
+        if any(each.num_steps >= trace for each in traces):
+            trace = 0
+        return verdict, trace
+
+    def _train(
+        self, model: ModelRef, num_ranks: int, stamp: str, *, verdict: str, trace: int, is_trained: bool
+    ) -> None:
+        """What `is_trained` is on record already: it goes on after its last epoch, to be measured only."""
         settings = self._settings
         folder = self._run.path / _folder_name(str(model), num_ranks)
         request = RankRequest(
@@ -85,31 +109,38 @@ class Series:
             device=self._device,
             folder=str(folder),
             prefetch=self._prefetch,
-            verdict=settings.verdict,
-            trace=settings.trace,
+            verdict=verdict,
+            trace=trace,
         )
         started = seconds_now()
         if settings.num_ranks() == (1,):
-            results = [train_here(request, self._dataset, self._test, watch=self._watch)]
+            keep = _forget if is_trained else self._run.append
+            results = [train_here(request, self._dataset, self._test, tell=keep, watch=self._watch)]
         else:
             values = self._launch(request, folder, num_ranks)
             results = msgspec.convert(values, list[RankResult])
+            for result in results if not is_trained else ():
+                self._run.append(result.rank)
+        self._keep_measured(results, folder)
+        if not is_trained:
+            trained = results[0].trained
+            checkpoint = Path(trained.checkpoint)
+            self._run.append(
+                msgspec.structs.replace(
+                    trained,
+                    checkpoint=str(checkpoint.relative_to(self._run.path)),
+                    wall_seconds=seconds_now() - started,
+                )
+            )
+
+    def _keep_measured(self, results: Sequence[RankResult], folder: Path) -> None:
+        """What bounds it, which the first rank tells, and every rank's trace."""
+        if results[0].blocks is not None:
+            self._run.append(results[0].blocks)
         for result in results:
-            self._run.append(result.rank)
-            if result.blocks is not None and result is results[0]:
-                self._run.append(result.blocks)
             if result.operators is not None:
                 trace = str(folder.relative_to(self._run.path) / Path(result.operators.trace).name)
                 self._run.append(msgspec.structs.replace(result.operators, trace=trace))
-        trained = results[0].trained
-        checkpoint = Path(trained.checkpoint)
-        self._run.append(
-            msgspec.structs.replace(
-                trained,
-                checkpoint=str(checkpoint.relative_to(self._run.path)),
-                wall_seconds=seconds_now() - started,
-            )
-        )
 
     def _launch(self, request: RankRequest, folder: Path, num_ranks: int) -> list[Any]:
         """On ranks of their own, even if it is only one: a series is compared with itself."""
@@ -118,7 +149,8 @@ class Series:
         items = ranks / "items.pickle"
         items.write_bytes(pickle.dumps((self._dataset, self._test)))
         absolute = msgspec.structs.replace(request, items=str(items.resolve()), folder=str(folder.resolve()))
-        threads = max(1, count_cores() // max(self._settings.num_ranks()))
+        per_node = max(each // self._cluster.for_ranks(each).num_nodes for each in self._settings.num_ranks())
+        threads = max(1, count_cores() // per_node)
         try:
             values = run_on_ranks(
                 "modelhound.training.rank:train_rank",
@@ -137,11 +169,8 @@ class Series:
         return values
 
 
-def latest(records: Sequence[Any], trained: Sequence[ModelTrained]) -> list[Any]:
-    """The newest record of each run and rank that is asked for; a run that was started twice has older ones."""
-    newest = {(each.model, each.num_ranks, getattr(each, "rank", 0)): each for each in records}
-    wanted = {(run.model, run.num_ranks) for run in trained}
-    return [each for (model, num_ranks, _), each in newest.items() if (model, num_ranks) in wanted]
+def _forget(record: RankTrained) -> None:
+    """Nothing: what it tells is known better from the start that trained."""
 
 
 def _phase(num_ranks: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelhound.compat import is_out_of_memory
 from modelhound.errors import ModelError
 from modelhound.settings import RecipeSettings, Task
 from modelhound.training.accounting import Laps
@@ -88,7 +89,7 @@ class Stepper:
             try:
                 return self._add_gradients(batch, laps, is_last=is_last)
             except RuntimeError as error:
-                if not _is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
             self._cut_smaller(batch)  # out here the error no longer holds on to what filled the memory
 
@@ -126,8 +127,8 @@ class Stepper:
         if not self.device.startswith("cuda"):
             return
         buffers = {name: each.clone() for name, each in self.trainable.named_buffers()}
-        silent = _NoLaps()
-        self._learn(batch, silent, is_last=False)
+        with torch.random.fork_rng(devices=[self.device]):  # what it draws, later steps would miss
+            self._learn(batch, _NoLaps(), is_last=False)
         self.optimiser.zero_grad(set_to_none=True)
         for name, each in self.trainable.named_buffers():
             each.copy_(buffers[name])
@@ -138,7 +139,7 @@ class Stepper:
         try:
             self.optimiser.step()
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             raise ModelError(
                 f"cannot train on {self.device}: expected room for what {self.recipe.optimiser} remembers of each weight; use "
@@ -180,9 +181,3 @@ class _NoLaps:
 def use_precision(precision: str, device: str) -> Any:
     """The arithmetic of everything inside."""
     return torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=precision == "bf16")
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return "can't allocate memory" in str(error) or "not enough memory" in str(error)  # how a CPU says it

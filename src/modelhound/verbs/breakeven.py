@@ -16,6 +16,7 @@ from modelhound.analysis.breakeven import make_scenario
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
+from modelhound.data.beginning_anew import without_broken_items
 from modelhound.errors import ModelError, RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
@@ -94,6 +95,10 @@ def breakeven(
 
 def run_breakeven(settings: BreakevenSettings, *, watch: Watch = silent) -> BreakevenResult:
     """Do what `settings` ask for."""
+    return without_broken_items(lambda: _breakeven(settings, watch), run=settings.run, watch=watch)
+
+
+def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
     wait_asleep()  # before anything below loads torch
     watch(Progress(task="loading libraries", done=0, total=1))
     import_timm()
@@ -196,6 +201,8 @@ def _identity(settings: BreakevenSettings, dataset: Dataset, device: str) -> dic
         "precision": settings.precision,
         "tokens": settings.tokens,
         "pooling": settings.pooling,
+        "layers": settings.layers,
+        "arch": settings.arch,
         "pool": list(settings.pool),
         "device": device.partition(":")[0],
         "seed": settings.seed,

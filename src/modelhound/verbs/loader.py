@@ -15,6 +15,7 @@ import msgspec
 
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, Preprocessing, open_dataset
+from modelhound.data.beginning_anew import without_broken_items
 from modelhound.data.recommended import data_kind, item_kind, machine_kind, remember_loader
 from modelhound.errors import CrewError, RequestError
 from modelhound.meter import count_cores, describe_machine, resolve_device, utc_now
@@ -114,7 +115,9 @@ def run_loader(settings: LoaderSearchSettings, *, watch: Watch = silent) -> Load
     """Do what `settings` ask for."""
     from modelhound.feeding.afar import keep_here
 
-    return _run_here(settings, keep_here, watch) if settings.on == "local" else _run_on_hosts(settings, watch)
+    if settings.on != "local":
+        return _run_on_hosts(settings, watch)
+    return without_broken_items(lambda: _run_here(settings, keep_here, watch), run=settings.run, watch=watch)
 
 
 def run_for_others(settings: LoaderSearchSettings, known: Sequence[Record], send: Callable[[Any], None]) -> None:
@@ -216,6 +219,12 @@ class _Case:
     def pins(self) -> bool:
         return self.settings.pin == "yes" or (self.settings.pin == "auto" and self.device != "cpu")
 
+    @property
+    def precision(self) -> str:
+        if self.settings.precision != "auto":
+            return self.settings.precision
+        return "fp32" if self.device == "cpu" else "bf16"
+
     def identity(self) -> dict[str, Any]:
         """Whatever decides the numbers; models and pairs may grow from one start to the next."""
         settings = self.settings
@@ -224,8 +233,10 @@ class _Case:
             "limit": settings.limit,
             "items": self.measured_items,
             "weights": settings.weights,
+            "arch": settings.arch,
             "tokens": settings.tokens,
-            "precision": settings.precision,
+            "layers": settings.layers,
+            "precision": self.precision,
             "prefetch": settings.prefetch,
             "pin": self.pins,
             "persistent": settings.persistent,
@@ -356,7 +367,7 @@ def _ask(
             prefetch=settings.prefetch,
             pin=case.pins,
             persistent=settings.persistent,
-            precision=settings.precision,
+            precision=case.precision,
         ),
         num_cores=count_cores(),
         grid=settings.grid,

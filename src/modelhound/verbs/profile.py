@@ -17,6 +17,7 @@ import msgspec
 from modelhound.analysis.bottlenecks import find_bottlenecks
 from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, modality_of, open_dataset
+from modelhound.data.beginning_anew import without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import loader_for
 from modelhound.errors import RequestError, StoreError, explain_error
@@ -97,6 +98,10 @@ def profile(
 
 def run_profile(settings: ProfileSettings, *, watch: Watch = silent) -> ProfileResult:
     """Do what `settings` ask for."""
+    return without_broken_items(lambda: _profile(settings, watch), run=settings.run, watch=watch)
+
+
+def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
     wait_asleep()  # before anything below loads torch
     asked = find_models(settings.models, where=settings.where, watch=watch) if settings.models != ("auto",) else None
     head_models = find_models(settings.head_models())
@@ -194,6 +199,8 @@ def _identity(settings: ProfileSettings, datasets: Sequence[Dataset], devices: S
         "precision": settings.precision,
         "tokens": settings.tokens,
         "pooling": settings.pooling,
+        "layers": settings.layers,
+        "arch": settings.arch,
         "devices": list(devices),
         "seed": settings.seed,
     }

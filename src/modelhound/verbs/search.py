@@ -6,18 +6,17 @@ How models are measured is the business of `measuring`; one that fails is record
 finished is in the run folder at once, so that the same request takes up where it was stopped.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from modelhound.analysis.ranking import rank_models
 from modelhound.compat import free_at_once, import_timm, keep_freed_memory, wait_asleep
 from modelhound.data import Dataset, open_dataset
-from modelhound.errors import BrokenItemError, ModelError, RequestError
+from modelhound.data.beginning_anew import without_broken_items
+from modelhound.errors import BudgetError, RequestError
 from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import (
@@ -28,12 +27,10 @@ from modelhound.records import (
     LoaderUsed,
     ModelDropped,
     ModelMeasured,
-    PlanMade,
     Progress,
     Ranking,
     RunStarted,
     SearchForeseen,
-    Timeline,
     TrialDone,
     Watch,
     silent,
@@ -50,7 +47,10 @@ from modelhound.settings import (
     decisive_scorer,
     scorers_for,
 )
-from modelhound.store import RunFolder, default_run_path, open_run, set_aside
+from modelhound.store import RunFolder, default_run_path, open_run
+
+if TYPE_CHECKING:
+    from modelhound.measuring import Measured
 
 __all__ = ["SearchResult", "explain_search", "run_search", "search"]
 
@@ -128,11 +128,11 @@ def search(
 
 def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchForeseen:
     """What `run_search` would do; nothing is run over the data set and no run folder is made."""
-    from modelhound.measuring import Job, foresee, use_recommended
+    from modelhound.measuring import Job, foresee, stamp_models, use_recommended
 
     wait_asleep()
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
-    import_timm()
+    _load_libraries(watch)
     device = resolve_device(settings.device)
     _prepare_memory_and_device(settings, device)
     meter = Meter()
@@ -140,16 +140,20 @@ def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> Search
     open_seconds = meter.wall_seconds
     models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
     _check_modality(models, dataset)
+    scorers = scorers_for(dataset.task, settings.scorers)
+    decisive_scorer(scorers)  # one there must be
+    stamps, failures = stamp_models(models)
     job = Job(
-        models={model: source_of(model).stamp(model.name) for model in models},
+        models=stamps,
         dataset=dataset,
         settings=settings,
-        scorers=scorers_for(dataset.task, settings.scorers),
+        scorers=scorers,
         device=device,
         tell=lambda record: None,
         watch=watch,
     )
-    return foresee(use_recommended(job)[0], open_seconds=open_seconds)
+    foreseen = foresee(use_recommended(job)[0], open_seconds=open_seconds)
+    return msgspec.structs.replace(foreseen, failures=(*failures, *foreseen.failures))
 
 
 def run_search(
@@ -159,25 +163,15 @@ def run_search(
 
     An item that turns out to be broken is left out, and what was made of the others stays.
     """
-    told: set[str] = set()
-    while True:
-        try:
-            return _search(settings, watch, begun)
-        except BrokenItemError as error:
-            if str(error) in told:  # it could not be remembered that this one is broken
-                raise
-            told.add(str(error))
-            if settings.run is not None:
-                set_aside(settings.run)  # or it would be refused, since without the item it is another request
-            watch(Progress(task="starting again", done=0, total=1, detail=str(error)))
+    return without_broken_items(lambda: _search(settings, watch, begun), run=settings.run, watch=watch)
 
 
 def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None]) -> SearchResult:
     wait_asleep()  # before anything below loads torch
+    from modelhound.measuring import measure_models
+
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
-    watch(Progress(task="loading libraries", done=0, total=1))
-    import_timm()  # takes seconds once; not in the phases of whichever model happens to be first
-    watch(Progress(task="loading libraries", done=1, total=1))
+    _load_libraries(watch)
     device = resolve_device(settings.device) if settings.on == "local" else _find_cluster_device(settings)
     _prepare_memory_and_device(settings, device)
     dataset = _open(settings, watch)
@@ -195,12 +189,22 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     )
     with open_run(path, verb="search", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
         begun(path)
-        run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
+        run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine(), task=dataset.task))
         known = set(run.read(ItemSkipped))
         for skipped in dataset.skipped:
             if skipped not in known:
                 run.append(skipped)
-        measured = _measure(models, settings, scorers, dataset, device, run, watch)
+        measured = measure_models(
+            models,
+            settings,
+            scorers=scorers,
+            dataset=dataset,
+            device=device,
+            known=(*run.read(ModelDropped), *run.read(ModelMeasured)),
+            keep=run.append,
+            num_assured=_num_assured(settings),
+            watch=watch,
+        )
         records = [measured.models[str(model)] for model in models if str(model) in measured.models]
         ranking = rank_models(
             records,
@@ -235,6 +239,13 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     )
 
 
+def _load_libraries(watch: Watch) -> None:
+    """Takes seconds once; not in the phases of whichever model happens to be first."""
+    watch(Progress(task="loading libraries", done=0, total=1))
+    import_timm()
+    watch(Progress(task="loading libraries", done=1, total=1))
+
+
 def _prepare_memory_and_device(settings: SearchSettings, device: str) -> None:
     """On a CPU say what becomes of freed memory, on a device of this machine load what networks need while items are opened."""
     if device == "cpu" and settings.memory is None:
@@ -255,14 +266,14 @@ def _headline(ranking: Ranking) -> str:
 
 def _hold_finals(
     ranking: Ranking,
-    measured: "_Measured",
+    measured: "Measured",
     dataset: Dataset,
     settings: SearchSettings,
     device: str,
     run: RunFolder,
     watch: Watch,
 ) -> FinalsAnswer | None:
-    """Race the first of the ranking by short fine-tuning; None where there are not two of them."""
+    """Race the first of the ranking by short fine-tuning; None where there are not two of them, or no budget for a rung."""
     from modelhound.finals import FinalsJob, hold_finals
 
     chosen = tuple(measured.models[row.model] for row in ranking.models[: settings.num_finalists() or MOST_FINALISTS])
@@ -275,20 +286,23 @@ def _hold_finals(
         if isinstance(record, Failure):
             measured.failures.append(record)
 
-    return hold_finals(
-        FinalsJob(
-            finalists=chosen,
-            scorer=ranking.rests_on[0],
-            num_candidates=len(measured.models) + len(measured.dropped),
-            dataset=dataset,
-            settings=settings,
-            device=device,
-            folder=run.path,
-            known=(*run.read(FinalsCosts), *run.read(TrialDone)),
-            tell=tell,
-            watch=watch,
-        )
+    job = FinalsJob(
+        finalists=chosen,
+        scorer=ranking.rests_on[0],
+        num_candidates=len(measured.models) + len(measured.dropped),
+        dataset=dataset,
+        settings=settings,
+        device=device,
+        folder=run.path,
+        known=(*run.read(FinalsCosts), *run.read(TrialDone)),
+        tell=tell,
+        watch=watch,
     )
+    try:
+        return hold_finals(job)
+    except BudgetError as error:  # what it takes is known only now, and what was found stays true
+        measured.warnings.append(f"no finals were held: {error}")
+        return None
 
 
 def _num_assured(settings: SearchSettings) -> int | None:
@@ -304,7 +318,7 @@ def _find_cluster_device(settings: SearchSettings) -> str:
     return choose_spread_device(settings)
 
 
-def _look(run: RunFolder, measured: "_Measured", ranking: Ranking, dataset: Dataset, scorer: str) -> None:
+def _look(run: RunFolder, measured: "Measured", ranking: Ranking, dataset: Dataset, scorer: str) -> None:
     """Leave a view of the items as the best model sees them, if it was measured just now."""
     from modelhound.measuring.looking import look_at_items
 
@@ -368,87 +382,6 @@ def _identity(settings: SearchSettings, dataset: Dataset, scorers: Sequence[str]
         "device": device.partition(":")[0],
         "seed": settings.seed,
     }
-
-
-def _measure(
-    models: Sequence[ModelRef],
-    settings: SearchSettings,
-    scorers: tuple[str, ...],
-    dataset: Dataset,
-    device: str,
-    run: RunFolder,
-    watch: Watch,
-) -> "_Measured":
-    """Take over what the run folder holds of these models, measure the others, and put it there."""
-    from modelhound.measuring import Job, measure_plainly, measure_spread, measure_together, use_recommended
-
-    measured = _Measured({}, {}, [], [], {})
-    # one that was dropped stays dropped: the others it lost against are still there
-    finished: dict[str, ModelMeasured | ModelDropped] = {record.model: record for record in run.read(ModelDropped)}
-    finished |= {record.model: record for record in run.read(ModelMeasured)}
-    todo: dict[ModelRef, str] = {}
-
-    def tell(record: ModelMeasured | ModelDropped | Failure | PlanMade | Timeline) -> None:
-        run.append(record)
-        if not isinstance(record, PlanMade | Timeline):
-            measured.add(record)
-
-    for model in models:
-        try:
-            stamp = source_of(model).stamp(model.name)
-        except ModelError as error:
-            tell(Failure(model=str(model), phase="read weights", error=str(error)))
-            continue
-        if str(model) in finished and finished[str(model)].stamp == stamp:
-            measured.add(finished[str(model)])
-        else:
-            todo[model] = stamp
-    num_resumed = len(measured.models)
-    used = None
-    if todo:
-        job = Job(
-            models=todo,
-            dataset=dataset,
-            settings=dataclasses.replace(settings, top=_num_assured(settings)),
-            scorers=scorers,
-            device=device,
-            tell=tell,
-            warn=measured.warnings.append,
-            show=measured.look,
-            watch=watch,
-        )
-        job, used = use_recommended(job)
-        if used is not None:
-            run.append(used)
-        measure = measure_plainly if settings.plain else measure_together if settings.on == "local" else measure_spread
-        measure(job)
-    return dataclasses.replace(measured, num_resumed=num_resumed, loader=used)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Measured:
-    """What is known of the models asked for."""
-
-    models: dict[str, ModelMeasured]
-    dropped: dict[str, ModelDropped]
-    failures: list[Failure]
-    warnings: list[str]
-    seen: dict[str, np.ndarray]
-    """The features of the best model, if it was measured by this start."""
-    num_resumed: int = 0
-    loader: LoaderUsed | None = None
-
-    def look(self, model: str, features: np.ndarray) -> None:
-        self.seen.clear()
-        self.seen[model] = features
-
-    def add(self, record: ModelMeasured | ModelDropped | Failure) -> None:
-        if isinstance(record, ModelMeasured):
-            self.models[record.model] = record
-        elif isinstance(record, ModelDropped):
-            self.dropped[record.model] = record
-        else:
-            self.failures.append(record)
 
 
 def _total_phases(measured: Sequence[ModelMeasured]) -> dict[str, float]:

@@ -16,16 +16,18 @@ import msgspec
 
 from modelhound.analysis.bounds import Verdict, judge_blocks
 from modelhound.analysis.findings import Finding, check_findings
+from modelhound.analysis.newest import newest_of_runs
 from modelhound.analysis.scaling import Scaling, measure_scaling
 from modelhound.analysis.step_times import StepTimes, measure_steps
 from modelhound.analysis.telemetry import summarise_telemetry
 from modelhound.compat import import_timm, wait_asleep
 from modelhound.data import Dataset
+from modelhound.data.beginning_anew import without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import item_kind, read_loader
 from modelhound.errors import RequestError
 from modelhound.launch import Cluster, slurm
-from modelhound.launch.ranks import OVER, follow
+from modelhound.launch.ranks import follow
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import find_models
 from modelhound.records import (
@@ -159,10 +161,14 @@ def run_train(settings: TrainSettings, *, cluster: Cluster | None = None, watch:
         raise RequestError(
             "cannot run a SLURM job here: expected it to be submitted, use modelhound.verbs.train.submit_train"
         )
+    return without_broken_items(lambda: _train(settings, cluster, watch), run=settings.run, watch=watch)
+
+
+def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> TrainResult:
     wait_asleep()  # before anything below loads torch
     from modelhound.training.items import open_items
     from modelhound.training.limits import check_items, check_modality, check_ranks
-    from modelhound.training.series import Series, latest
+    from modelhound.training.series import Series
 
     models = find_models(settings.model)
     watch(Progress(task="loading libraries", done=0, total=1))
@@ -188,7 +194,7 @@ def run_train(settings: TrainSettings, *, cluster: Cluster | None = None, watch:
             for num_ranks in settings.num_ranks():
                 work.do(model, num_ranks)
         trained, ranks = work.finished()
-        blocks = latest(run.read(BlocksMeasured), trained)
+        blocks = newest_of_runs(run.read(BlocksMeasured), trained)
         answer = _answer(trained, ranks, blocks)
         run.write_answer(answer, headline=_headline(trained))
     return TrainResult(
@@ -201,9 +207,9 @@ def run_train(settings: TrainSettings, *, cluster: Cluster | None = None, watch:
         trained=tuple(trained),
         ranks=tuple(ranks),
         answer=answer,
-        operators=tuple(latest(run.read(OperatorsProfiled), trained)),
+        operators=tuple(newest_of_runs(run.read(OperatorsProfiled), trained)),
         failures=tuple(work.failures),
-        skipped=tuple(known),
+        skipped=tuple(dict.fromkeys((*dataset.skipped, *test.skipped))),
         read_back={each.model: _how_to_read(each, path, settings) for each in trained},
         num_resumed=work.num_resumed,
     )
@@ -257,11 +263,12 @@ def train_on_node(asked: dict[str, Any]) -> None:
     if cluster.node > 0:
         follow(settings.run, cluster)
         return
-    (settings.run / OVER).unlink(missing_ok=True)
+    for earlier in settings.run.glob("over-*"):
+        earlier.unlink(missing_ok=True)
     try:
         run_train(settings, cluster=cluster)
     finally:
-        write_file(settings.run / OVER, b"")
+        write_file(settings.run / cluster.over, b"")
 
 
 def _with_loader_file(settings: TrainSettings, dataset: Dataset) -> tuple[TrainSettings, int]:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from modelhound.compat import torchvision_ops_available
+from modelhound.compat import is_out_of_memory, torchvision_ops_available
 from modelhound.data.images import decode_image
 from modelhound.data.jpeg_heads import JpegKind, read_head, turn_upright
 from modelhound.data.source import UnreadableItemError
@@ -224,7 +224,7 @@ class _OnDevice:
         try:
             return list(self.decode_batch(encoded, device=self.device))
         except RuntimeError as error:  # one bad file spoils the batch
-            if _out_of_memory(error):
+            if is_out_of_memory(error):
                 raise
             return [self._decode_alone(each) for each in encoded]
 
@@ -252,12 +252,6 @@ def _stream_aside(device: str) -> "torch.cuda.Stream":
     import torch
 
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError)
 
 
 def _as_tensor(data: bytes) -> "Tensor":

@@ -1,0 +1,172 @@
+"""One forward of a network, watched: which modules it calls, what they return, what it costs.
+
+In:  a Network and a small batch of inputs for it
+Out: what every call of a watched module returned, the graph that autograd drew, FLOPs and sizes on the way
+Nothing here knows what follows from it (see `parts`).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from modelhound.models.calls import Inputs, tensor_of
+from modelhound.models.source import Network
+
+__all__ = ["Seen", "Watched", "observe", "record_outputs"]
+
+_MANY = 8
+
+
+class Watched:
+    """The modules whose calls are counted: elements of lists that hold no list themselves, and what lies beside them."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.paths: dict[str, nn.Module] = {}
+        self._descend(module, "")
+
+    def _descend(self, module: nn.Module, path: str) -> None:
+        for name, child in module.named_children():
+            below = f"{path}.{name}" if path else name
+            if _holds_list(child):
+                self._descend(child, below)
+            else:
+                self.paths[below] = child
+
+
+def _holds_list(module: nn.Module) -> bool:
+    """Whether there is a list of blocks inside: two or more modules that are more than one operation, or many operations."""
+    return any(
+        isinstance(each, nn.Sequential | nn.ModuleList)
+        and (len(each) >= _MANY or sum(any(True for _ in element.children()) for element in each) >= 2)
+        for each in module.modules()
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What one forward showed."""
+
+    paths: list[str]
+    outputs: list[Any]
+    nodes: list[Any]
+    """Of each call: the autograd node of what it returned, or None."""
+    flops: list[int]
+    """Counted up to the end of each call, and at last in all."""
+    largest: list[int]
+    """Numbers in the largest tensor made since the call before, and at last since the last call."""
+    sources: list[Any]
+    result: Tensor
+
+
+class _Costs(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Looks at every operation and every tensor that is made.
+
+    torch's FlopCounterMode counts the same by the same formulas, but takes other operations apart where it can, batch norms
+    among them, which made the look at EfficientNet-B0 take half as long again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+        self._largest = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        made = function(*arguments, **(options or {}))
+        formula = flop_registry.get(function._overloadpacket)
+        if formula is not None:
+            self.flops += int(formula(*arguments, **(options or {}), out_val=made))
+        # a view of another, such as a weight, is not made
+        is_new = all(each.alias_info is None for each in function._schema.returns)
+        for each in made if isinstance(made, tuple | list) else (made,):
+            if is_new and isinstance(each, Tensor):
+                self._largest = max(self._largest, each.numel())
+        return made
+
+    def since_last(self) -> int:
+        """The most numbers in one, since this was last asked."""
+        largest, self._largest = self._largest, 0
+        return largest
+
+
+def observe(network: Network, watched: Watched, inputs: Inputs) -> Seen:
+    """Run the whole forward once with autograd on, and note every watched call."""
+    seen = Seen(paths=[], outputs=[], nodes=[], flops=[], largest=[], sources=[], result=torch.empty(0))
+    costs = _Costs()
+    paths = {module: path for path, module in watched.paths.items()}
+
+    def note(module: nn.Module, arguments: Any, output: Any) -> None:
+        tensor = tensor_of(output)
+        seen.outputs.append(output)
+        seen.paths.append(paths[module])
+        seen.nodes.append(None if tensor is None else tensor.grad_fn)
+        seen.flops.append(costs.flops)
+        seen.largest.append(costs.since_last())
+
+    def note_source(module: nn.Module, arguments: Any, output: Tensor) -> None:
+        if not isinstance(inputs, Tensor) and _same(arguments[0], inputs["input_ids"]):
+            seen.sources.append(output.grad_fn)  # and not one that looks up positions
+
+    hooks = [module.register_forward_hook(note) for module in watched.paths.values()]
+    hooks += [
+        module.register_forward_hook(note_source)
+        for module in network.module.modules()
+        if isinstance(module, nn.Embedding) and not isinstance(inputs, Tensor)
+    ]
+    had_grad = {parameter: parameter.requires_grad for parameter in network.module.parameters()}
+    try:
+        with torch.enable_grad(), costs:
+            for parameter in had_grad:
+                parameter.requires_grad_(True)
+            if isinstance(inputs, Tensor):
+                leaf = inputs.detach().clone().requires_grad_(True)
+                copy = leaf * 1  # a network may change its input, but not a leaf
+                seen.sources.append(copy.grad_fn)
+                seen.result = network.extract(copy)
+            else:
+                seen.result = network.extract(dict(inputs))
+        seen.flops.append(costs.flops)
+        seen.largest.append(costs.since_last())
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for parameter, wanted in had_grad.items():
+            parameter.requires_grad_(wanted)
+    return seen
+
+
+def _same(looked_up: Any, tokens: Tensor) -> bool:
+    """Whether these are the tokens; some networks pad them themselves."""
+    return (
+        isinstance(looked_up, Tensor)
+        and looked_up.ndim == tokens.ndim
+        and torch.equal(looked_up[:, : tokens.shape[1]], tokens)
+    )
+
+
+def record_outputs(network: Network, watched: Watched, inputs: Inputs) -> list[Tensor | None]:
+    """What every call returns in a forward as features are made, without autograd: then other kernels may run.
+
+    The last is what the whole network returns.
+    """
+    values: list[Tensor | None] = []
+
+    def note(module: nn.Module, arguments: Any, output: Any) -> None:
+        tensor = tensor_of(output)
+        values.append(None if tensor is None else tensor.clone())  # a later module may change it in place
+
+    hooks = [module.register_forward_hook(note) for module in watched.paths.values()]
+    try:
+        with torch.no_grad():
+            whole = network.extract(_copy(inputs))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [*values, whole]
+
+
+def _copy(inputs: Inputs) -> Inputs:
+    return inputs.clone() if isinstance(inputs, Tensor) else dict(inputs)

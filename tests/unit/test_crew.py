@@ -1,0 +1,63 @@
+"""Listening to workers, without a cluster."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from modelhound.errors import CrewError
+from modelhound.launch.crew import Crew, _Hand
+
+
+class Busy:
+    """One parcel, which is done when its worker says so."""
+
+    def __init__(self) -> None:
+        self.is_done, self._is_taken = False, False
+
+    def take(self, worker: int, now: float) -> Any:
+        taken, self._is_taken = self._is_taken, True
+        return None if taken else "a parcel"
+
+    def finish(self, worker: int, now: float) -> list[int]:
+        self.is_done = True
+        return []
+
+    def lose(self, worker: int) -> None:
+        raise AssertionError("nobody dies here")
+
+
+def make_crew(answers: int, *, answers_come: bool) -> Crew:
+    """With one worker, which has nothing to tell for so many answers and is through then."""
+    left = [answers]
+
+    def wait(references: list[Any], *, num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        threading.Event().wait(0.02)
+        return (references, []) if answers_come else ([], references)
+
+    def get(reference: Any) -> tuple[list[Any], bool, None]:
+        left[0] -= 1
+        return [], left[0] == 0, None
+
+    exceptions = SimpleNamespace(RayError=OSError)
+    ray = SimpleNamespace(nodes=list, wait=wait, get=get, exceptions=exceptions)
+    crew = Crew(ray, device="cpu", whole_machines=False, deadline_seconds=0.1)
+    remote = SimpleNamespace(remote=lambda *asked: "a reference")
+    crew._hands[0] = _Hand(0, "node", SimpleNamespace(begin=remote, tell=remote))
+    return crew
+
+
+def work(crew: Crew) -> Busy:
+    deal = Busy()
+    crew.run(deal, "a:function", None, lambda parcel: parcel, lambda worker, sent: None)
+    return deal
+
+
+def test_a_worker_that_answers_may_take_as_long_as_it_needs_for_what_it_has_to_tell() -> None:
+    assert work(make_crew(15, answers_come=True)).is_done
+
+
+def test_workers_that_do_not_answer_at_all_are_given_up() -> None:
+    with pytest.raises(CrewError, match="no worker has answered"):
+        work(make_crew(1, answers_come=False))

@@ -1,0 +1,28 @@
+"""A race leaves nothing behind for the next one to stumble over."""
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import modelhound
+from modelhound.measuring import together
+
+
+def test_the_first_session_is_gone_when_close_races_are_settled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    open_session, opened, alive = together.open_session, [], []
+
+    def open_and_note(*arguments: Any) -> Any:
+        session = open_session(*arguments)
+        opened.append(weakref.ref(session))
+        return session
+
+    monkeypatch.setattr(together, "open_session", open_and_note)
+    monkeypatch.setattr(together, "choose_dtype", lambda job: torch.bfloat16)
+    monkeypatch.setattr(together, "settle_in_fp32", lambda *asked: alive.append(opened[0]() is not None))
+    modelhound.search("digits", "zoo:resnet-glyphs", limit=40, run=tmp_path / "run", scorers="ridge")
+    assert alive == [False]
