@@ -13,6 +13,7 @@ is called with False for --weights random.
 
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import sys
@@ -20,7 +21,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from modelhound.compat import import_timm
@@ -129,13 +130,20 @@ def _function(name: str) -> Callable[..., Any]:
 _importing = threading.RLock()  # a search builds in threads, and one must not see what another has half run
 
 
+class _Uncompiled(importlib.machinery.SourceFileLoader):
+    """Reads the file itself: what Python compiled of it before passes for current if it was edited within the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _import_file(file: Path) -> ModuleType:
     # by place and content: others may have a file of this name, and this one may be edited while we run
     digest = hashlib.sha256(str(file.resolve()).encode("utf-8", "surrogatepass") + b"\0" + file.read_bytes())
     name = f"hound_user_{file.stem}_{digest.hexdigest()[:16]}"
     with _importing:
         if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, file)
+            spec = importlib.util.spec_from_file_location(name, file, loader=_Uncompiled(name, str(file)))
             assert spec is not None
             assert spec.loader is not None
             module = importlib.util.module_from_spec(spec)
