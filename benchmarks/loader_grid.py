@@ -147,16 +147,8 @@ def compare_with_grid(
     found["default"] = [_describe_default(*each) | _judge(each[0], each[1], found) for each in tries]
     tell(found)
     pairs = _finalists(grid, [each[0] for each in tries])
-    asked = _replace(settings, limit=length)
-    truth = loader_truth.repeat_pairs(
-        networks,
-        open_dataset(asked.data, limit=length, seed=asked.seed),
-        _feed(asked),
-        pairs,
-        kind=kind,
-        items=length,
-        seconds=plan.repeat_seconds if repeat_seconds is None else repeat_seconds,
-    )
+    seconds = plan.repeat_seconds if repeat_seconds is None else repeat_seconds
+    truth = _repeat(_replace(settings, limit=length), networks, pairs, kind=kind, items=length, seconds=seconds)
     best = (found["grid_best"]["batch"], found["grid_best"]["workers"])
     for each in found["default"]:
         each["repeated"] = {
@@ -178,15 +170,7 @@ def compare_pairs(
     settings, networks = _arrange(folder, kind, device, plan, items)
     length = items or plan.items[kind]
     _warm_up(settings, networks, length)
-    truth = loader_truth.repeat_pairs(
-        networks,
-        open_dataset(settings.data, limit=length, seed=settings.seed),
-        _feed(settings),
-        pairs,
-        kind=kind,
-        items=length,
-        seconds=seconds,
-    )
+    truth = _repeat(settings, networks, pairs, kind=kind, items=length, seconds=seconds)
     over = [{"pair": pair, **truth.regret_over(pair, pairs[0])} for pair in pairs[1:]]
     return truth.describe() | {"num_items": length, "over_the_first": over}
 
@@ -237,6 +221,20 @@ def _build_once(settings: LoaderSearchSettings, plan: Plan) -> Mapping[str, Netw
         _built[model] = dataclasses.replace(network, preprocessing=form)
     supplying.build_networks = lambda *_, **__: (dict(_built), [])  # type: ignore[assignment]
     return _built
+
+
+def _repeat(
+    settings: LoaderSearchSettings,
+    networks: Mapping[str, Network],
+    pairs: Sequence[tuple[int, int]],
+    *,
+    kind: str,
+    items: int,
+    seconds: float,
+) -> loader_truth.Truth:
+    """These pairs in turns over the items that the settings name."""
+    dataset = open_dataset(settings.data, limit=items, seed=settings.seed)
+    return loader_truth.repeat_pairs(networks, dataset, _feed(settings), pairs, kind=kind, items=items, seconds=seconds)
 
 
 def _feed(settings: LoaderSearchSettings) -> Feed:

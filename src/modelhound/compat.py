@@ -20,6 +20,7 @@ import ctypes
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "free_at_once",
     "give_back_freed_memory",
     "import_timm",
     "import_torchvision",
@@ -93,11 +95,7 @@ def keep_freed_memory() -> bool:
 
     The process then holds on to its peak until it ends, which is what a search over models of similar size does anyway.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None or sys.platform != "linux":
-        return False
-    never_map, keep_at_most = mallopt(_M_MMAP_MAX, 0), mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-    return bool(never_map and keep_at_most)
+    return _tell_malloc({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1})
 
 
 def free_at_once() -> bool:
@@ -105,11 +103,17 @@ def free_at_once() -> bool:
 
     Slower than `keep_freed_memory`, which it undoes, but the process then holds what it uses and no more.
     """
+    told = _tell_malloc({_M_MMAP_MAX: 1 << 16, _M_MMAP_THRESHOLD: 1 << 25, _M_TRIM_THRESHOLD: 1 << 25})
+    return told and give_back_freed_memory()
+
+
+def _tell_malloc(options: Mapping[int, int]) -> bool:
+    """Set options of glibc's allocator; False where the C library is another, or does not take one of them."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None or sys.platform != "linux":
         return False
-    mapped = mallopt(_M_MMAP_MAX, 1 << 16), mallopt(_M_MMAP_THRESHOLD, 1 << 25), mallopt(_M_TRIM_THRESHOLD, 1 << 25)
-    return all(mapped) and give_back_freed_memory()
+    taken = [mallopt(option, value) for option, value in options.items()]  # all of them, whatever becomes of the first
+    return all(taken)
 
 
 def give_back_freed_memory() -> bool:

@@ -12,6 +12,7 @@ Ray is an extra: pip install 'modelhound[ray]'.
 import contextlib
 import importlib
 import os
+import pkgutil
 import queue
 import socket
 import sys
@@ -352,10 +353,7 @@ class _Worker:
     def _work(self, function: str, common: Any, argument: Any) -> None:
         error: Exception | None = None
         try:
-            module, _, name = function.partition(":")
-            getattr(importlib.import_module(module), name)(
-                common, argument, lambda value: self._sent.put(("sent", value))
-            )
+            pkgutil.resolve_name(function)(common, argument, lambda value: self._sent.put(("sent", value)))
         except Exception as raised:
             error = raised
         self._sent.put(("over", error))

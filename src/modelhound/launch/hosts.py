@@ -8,7 +8,7 @@ does its work.
 """
 
 import contextlib
-import importlib
+import pkgutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -131,9 +131,8 @@ class _HostDeal:
 def call_here(common: Any, given: tuple[str, Any], send: Send) -> None:
     """On the machine: an error is told, so that it ends nothing but the work of this machine."""
     function, argument = given
-    module, _, name = function.partition(":")
     try:
-        getattr(importlib.import_module(module), name)(common, argument, send)
+        pkgutil.resolve_name(function)(common, argument, send)
     except HoundError as error:
         send(_Refused(sentence=str(error), is_request=isinstance(error, RequestError)))
     except Exception as error:

@@ -1,8 +1,8 @@
 """What every rank runs under torchrun: one function, with torch.distributed ready."""
 
 import datetime
-import importlib
 import os
+import pkgutil
 import sys
 import time
 import traceback
@@ -55,8 +55,7 @@ def _call(request: _Request) -> Any:
         timeout=datetime.timedelta(seconds=request.deadline_seconds),
         device_id=torch.device("cuda", local_rank) if has_nccl else None,
     )
-    module, _, name = request.function.partition(":")
-    value = getattr(importlib.import_module(module), name)(request.argument)
+    value = pkgutil.resolve_name(request.function)(request.argument)
     distributed.barrier()  # nobody leaves while another still needs it
     distributed.destroy_process_group()
     return to_plain(value)

@@ -7,6 +7,7 @@ Nothing here knows what the function does. submitit is an extra: pip install 'mo
 
 import importlib
 import os
+import pkgutil
 import re
 import shutil
 import sys
@@ -59,8 +60,7 @@ class _Call:
     argument: Any
 
     def __call__(self) -> None:
-        module, _, name = self.function.partition(":")
-        getattr(importlib.import_module(module), name)(self.argument)
+        pkgutil.resolve_name(self.function)(self.argument)
 
 
 def make_script(job: Job, folder: Path) -> str:

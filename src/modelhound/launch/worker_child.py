@@ -1,8 +1,8 @@
 """What a worker's process runs: one call after the other, until nobody asks any more."""
 
-import importlib
 import json
 import os
+import pkgutil
 import sys
 import traceback
 from typing import Any
@@ -17,9 +17,8 @@ def _serve() -> None:
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    module, _, name = question["function"].partition(":")
     try:
-        return {"value": getattr(importlib.import_module(module), name)(*question["arguments"])}
+        return {"value": pkgutil.resolve_name(question["function"])(*question["arguments"])}
     except Exception as error:
         return {"error": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
 
