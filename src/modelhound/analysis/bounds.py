@@ -142,7 +142,7 @@ def _at_least(number: float) -> int:
 
 
 def _by_condition(measured: BlocksMeasured) -> dict[str, npt.NDArray[np.float64]]:
-    """Mean step of each round, by condition, rounds in order."""
+    """Median step of each round, by condition, rounds in order."""
     found: dict[str, list[tuple[int, float]]] = {}
     for block in measured.blocks:
         if block.delay_seconds == 0:

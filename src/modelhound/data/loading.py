@@ -74,7 +74,8 @@ def load_batches(
     `workers` processes do the reading, 0 means this one; None chooses. Each of them is up to `prefetch` batches ahead.
     Batches for a CUDA `device` are pinned, so that they can be copied while it computes, unless `pin` says otherwise. Processes
     end with each pass unless they are `persistent`, and always with the iterator, however it ends. With `pixels`, images that
-    are resized, cropped and normalised travel as bytes, a quarter of the memory, and become the same numbers on their device.
+    are resized, cropped and normalised travel as bytes, a quarter of the memory, and become the same numbers on their device:
+    on a CPU to the last bit, on others but for rounding.
     """
     if batch < 1:
         raise RequestError(f"cannot load batches of {batch} items: expected at least 1, use --batch 64")

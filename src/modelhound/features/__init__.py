@@ -1,8 +1,11 @@
 """Networks and a data set -> one feature vector per item and network.
 
     plain      one network at a time, everything anew: the reference
-    workshop   many networks -> one module per architecture, tensors shared, parts with fingerprints
+    many       all of the rest: survey networks, plan, run; remembered: what was made before
+    workshop   many networks -> one module per architecture, tensors shared, parts with fingerprints; reading gets the tensors
     engine     a plan -> features of many networks, with everything shared that can be
+    supply     decoded items and tokens, ahead of use; shelf: weights on the device; spilling: what waits on disk
+    allowance  how a limit of memory is divided; calibrating: how fast parts run; warming: a device's first second
 
 Nothing here knows what the features are for.
 """

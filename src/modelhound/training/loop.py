@@ -48,7 +48,7 @@ class Trained:
     """A fine-tuned network and how it came about."""
 
     trainable: Trainable
-    """The network with its head, on its device, in evaluation mode: inputs -> logits."""
+    """The network with its head after the last epoch, on its device, in evaluation mode: inputs -> logits."""
     metric: str
     score: float
     """After the last epoch; with patience, after the best."""

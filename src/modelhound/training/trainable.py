@@ -112,7 +112,7 @@ def loss_of(task: Task, logits: torch.Tensor, targets: torch.Tensor) -> torch.Te
 def evaluate_batch(task: Task, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Sums over items, [4]: their number, the score, whether the class is among the best five, the loss.
 
-    Of a regression the score is 1 - squared error: targets have variance 1, so its mean is R2.
+    Of a regression the score is 1 - squared error: training targets have variance 1, so its mean is R2 against that variance.
     """
     logits = logits.float()
     loss = loss_of(task, logits, targets) * len(targets)
