@@ -53,6 +53,21 @@ def test_scores_equal_those_of_the_cpu(shape: tuple[int, int]) -> None:
         assert on_gpu[name].value == pytest.approx(on_cpu[name].value, rel=1e-6, abs=1e-6)
 
 
+def test_a_probe_that_the_device_repeats_by_itself_finds_what_it_finds_step_by_step() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for num_features in (64, 200, 64):  # the third takes over what the second left of its memory
+        labels = torch.arange(1000) % 7
+        features = torch.randn(1000, num_features, generator=generator)
+        features = (features + torch.nn.functional.one_hot(labels, num_features)).cuda()
+        feature_set = FeatureSet(features=features, targets=labels.cuda(), num_classes=7)
+        step_by_step = score(feature_set, ["probe"], seed=0).values["probe"]  # on the default stream
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            repeated = score(feature_set, ["probe"], seed=0).values["probe"]
+        assert repeated.value == step_by_step.value
+        assert repeated.value > 0.2  # a seventh would be guessing
+
+
 def test_a_search_ranks_as_on_the_cpu(tmp_path: Path) -> None:
     models = [f"zoo:{name}" for name in FAMILIES]
     on_cpu, on_gpu = (

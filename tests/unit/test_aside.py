@@ -68,3 +68,33 @@ def test_features_that_cannot_be_kept_for_lack_of_memory_are_not_kept() -> None:
     with Aside("cpu", Lanes()) as aside:
         aside.do(lambda model, rows: None, "a model", ROWS, keep)
         aside.wait()
+
+
+def test_scorers_go_on_while_features_are_being_kept(aside: Aside) -> None:
+    disk, order = threading.Event(), []
+
+    def keep() -> None:
+        assert disk.wait(10)
+        order.append("kept")
+
+    def score(model: str, rows: Any) -> None:
+        order.append(model)
+        if model == "4":
+            disk.set()
+
+    for number in range(5):  # more than there are threads that score
+        aside.do(score, str(number), ROWS, keep)
+    aside.wait()
+    assert order.index("4") < order.index("kept")
+    assert order.count("kept") == 5
+
+
+def test_features_that_no_scorer_could_take_are_not_kept(aside: Aside) -> None:
+    def fail(model: str, rows: Any) -> None:
+        raise ValueError(model)
+
+    kept: list[str] = []
+    aside.do(fail, "a model", ROWS, lambda: kept.append("a model"))
+    with pytest.raises(ValueError, match="a model"):
+        aside.wait()
+    assert kept == []

@@ -8,8 +8,8 @@ which takes seconds: as long as many a search.
 Liu and Nocedal, "On the limited memory BFGS method for large scale optimization", Mathematical Programming 1989.
 """
 
-from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -30,69 +30,97 @@ def descend(
 ) -> torch.Tensor:
     """The place of the minimum, as nearly as the limits allow. Values come as tensors of no dimension."""
     place = start
-    found, slope = evaluate(place)
-    value = float(found)
-    moves = _Moves(history)
+    value, slope = evaluate(place)
+    bring = _Bringing(start, most=2 * history + 1)
+    here = _look(slope[None], value)
     for _ in range(most_steps):
-        direction, decrease, steepest = moves.turn(slope)
-        if steepest <= largest_slope:
+        if here.steepest <= largest_slope:
             break
+        weights, decrease = _turn(here.products)
         if decrease >= 0:  # rounding has spoiled the history
-            moves.clear()
-            direction, decrease, _ = moves.turn(slope)
+            here = _look(here.slope[None], value)
+            weights, decrease = _turn(here.products)
+        direction = bring(weights) @ here.basis
         step = 1.0  # right from the start, where the curvature is about 1
         while True:
-            following = place + step * direction
-            found, next_slope = evaluate(following)
-            next_value = float(found)
-            if next_value <= value + _SUFFICIENT * step * decrease or step < _SMALLEST_STEP:
+            moved = step * direction
+            value, slope = evaluate(place + moved)
+            there = _look(here.after(moved, slope, most=history), value)
+            if there.value <= here.value + _SUFFICIENT * step * decrease or step < _SMALLEST_STEP:
                 break
             # the minimum of the parabola through both values and the slope, within bounds
-            bend = next_value - value - step * decrease
+            bend = there.value - here.value - step * decrease
             best = -decrease * step * step / (2 * bend) if bend > 0 else 0.5 * step
             step = min(0.5 * step, max(0.1 * step, best))
-        if next_value > value:
+        if there.value > here.value:
             break  # nothing lower within rounding
-        moves.add(following - place, next_slope - slope)
-        settled = value - next_value <= _LEAST_CHANGE * max(abs(value), abs(next_value))
-        place, value, slope = following, next_value, next_slope
+        settled = here.value - there.value <= _LEAST_CHANGE * max(abs(here.value), abs(there.value))
+        place, here = place + moved, there
         if settled:
             break
     return place
 
 
-class _Moves:
-    """The last moves and how the slope turned over each, which together show the curvature.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """A place, seen from the host.
 
-    The two-loop recursion needs nothing of these vectors but their products with one another, and its outcome is a sum of
-    them. So one matrix of products goes to the host, where the recursion runs on small numbers, and one product makes the
-    direction: a device is asked twice per step instead of forty times.
+    The basis holds the last moves, how the slope turned over each, which together show the curvature, and the slope. The
+    two-loop recursion needs nothing of these vectors but their products with one another, and its outcome is a sum of them. So
+    the products go to the host together with the value, the recursion runs there on small numbers, and one product makes the
+    direction: a device is asked once per step instead of forty times.
     """
 
-    def __init__(self, most: int) -> None:
-        self._vectors: deque[tuple[torch.Tensor, torch.Tensor]] = deque(maxlen=most)
+    basis: torch.Tensor  # [moves, then as many turns, then the slope; components]
+    products: list[list[float]]
+    steepest: float  # the largest component of the slope
+    value: float
 
-    def add(self, moved: torch.Tensor, turned: torch.Tensor) -> None:
-        self._vectors.append((moved, turned))
+    @property
+    def slope(self) -> torch.Tensor:
+        return self.basis[-1]
 
-    def clear(self) -> None:
-        self._vectors.clear()
-
-    def turn(self, slope: torch.Tensor) -> tuple[torch.Tensor, float, float]:
-        """Minus the inverse curvature times the slope; the slope along that; the largest component of the slope."""
-        basis = torch.stack([*(moved for moved, _ in self._vectors), *(turned for _, turned in self._vectors), slope])
-        asked = torch.cat([(basis @ basis.T).flatten(), slope.abs().max()[None]]).tolist()
-        size = len(basis)
-        products = [asked[row * size : (row + 1) * size] for row in range(size)]
-        weights = _recur(products)
-        decrease = sum(weight * product for weight, product in zip(weights, products[-1], strict=True))
-        return _bring(weights, basis) @ basis, decrease, asked[-1]
+    def after(self, moved: torch.Tensor, slope: torch.Tensor, *, most: int) -> torch.Tensor:
+        """The basis after one more move, which led to this slope; of the moves before it, the last ones."""
+        count = len(self.basis) // 2
+        first = max(0, count + 1 - most)
+        turned = slope - self.slope
+        moves, turns = self.basis[first:count], self.basis[count + first : 2 * count]
+        return torch.cat([moves, moved[None], turns, turned[None], slope[None]])
 
 
-def _bring(weights: list[float], basis: torch.Tensor) -> torch.Tensor:
-    """The weights where the vectors are; from pinned memory, or the host would wait for the device once more."""
-    here = torch.tensor(weights, dtype=basis.dtype)
-    return here.pin_memory().to(basis.device, non_blocking=True) if basis.is_cuda else here
+def _look(basis: torch.Tensor, value: torch.Tensor) -> _Look:
+    *products, steepest, found = torch.cat(
+        [(basis @ basis.T).flatten(), basis[-1].abs().max()[None], value[None]]
+    ).tolist()
+    size = len(basis)
+    return _Look(
+        basis=basis,
+        products=[products[row * size : (row + 1) * size] for row in range(size)],
+        steepest=steepest,
+        value=found,
+    )
+
+
+class _Bringing:
+    """Brings weights to where the vectors are; from pinned memory, or the host would wait for the device once more."""
+
+    def __init__(self, like: torch.Tensor, *, most: int) -> None:
+        self._device = like.device
+        # One piece for all steps, since to pin memory takes longer than a step. It is written over only after the device has
+        # been asked for what it made of the weights before.
+        self._here = torch.empty(most, dtype=like.dtype, pin_memory=like.is_cuda)
+
+    def __call__(self, weights: list[float]) -> torch.Tensor:
+        here = self._here[: len(weights)]
+        here.copy_(torch.tensor(weights, dtype=here.dtype))
+        return here.to(self._device, non_blocking=True)
+
+
+def _turn(products: list[list[float]]) -> tuple[list[float], float]:
+    """Minus the inverse curvature times the slope, as weights of the basis; the slope along that."""
+    weights = _recur(products)
+    return weights, sum(weight * product for weight, product in zip(weights, products[-1], strict=True))
 
 
 def _recur(products: list[list[float]]) -> list[float]:
