@@ -11,7 +11,7 @@ from modelhound.features import extract_features
 from modelhound.meter import Meter, describe_machine, resolve_device
 from modelhound.models import SOURCES
 from modelhound.records import to_plain
-from modelhound.scores import FeatureSet, score
+from modelhound.scores import FeatureSet, replaying, score
 from modelhound.settings import SCORERS
 
 pytestmark = [
@@ -64,6 +64,7 @@ def test_a_probe_that_the_device_repeats_by_itself_finds_what_it_finds_step_by_s
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
             repeated = score(feature_set, ["probe"], seed=0).values["probe"]
+        assert replaying._own.graph is not None  # it was recorded, and not done step by step after all
         assert repeated.value == step_by_step.value
         assert repeated.value > 0.2  # a seventh would be guessing
 

@@ -25,9 +25,8 @@ _own = threading.local()
 
 def replayed(function: _Function, place: torch.Tensor) -> _Function:
     """`function`, repeated by the device where that can be; `place` is like the tensors that it will be called with."""
-    if place.device.type != "cuda" or torch.cuda.current_stream(place.device) == torch.cuda.default_stream(
-        place.device
-    ):
+    device = place.device
+    if device.type != "cuda" or torch.cuda.current_stream(device) == torch.cuda.default_stream(device):
         return function
     return _Replayed(function, place)
 
@@ -42,24 +41,27 @@ class _Replayed:
 
     def __call__(self, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self._num_calls += 1
-        if self._num_calls == 1:  # what is done for the first time prepares libraries, which cannot be recorded
-            return self._function(place)
-        if self._graph is None:
+        if self._num_calls == 2:  # what is done for the first time prepares libraries, which cannot be recorded
             self._record()
-        assert self._graph is not None
-        assert self._found is not None
+        if self._graph is None or self._found is None:
+            return self._function(place)
         self._place.copy_(place)
         self._graph.replay()
         return self._found
 
     def _record(self) -> None:
+        """Where that fails, because some other library waited for the device meanwhile, every call does the work as it is."""
         graph = torch.cuda.CUDAGraph()
-        pool = getattr(_own, "pool", None)
-        # other threads go on meanwhile, and what they do is no business of this recording
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
-            self._found = self._function(self._place)
-        finally:
-            graph.capture_end()
-        self._graph = graph
+            # other threads go on meanwhile, and what they do is no business of this recording
+            graph.capture_begin(pool=getattr(_own, "pool", None), capture_error_mode="thread_local")
+            try:
+                found = self._function(self._place)
+            finally:
+                graph.capture_end()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            return
+        self._graph, self._found = graph, found
         _own.pool, _own.graph = graph.pool(), graph
