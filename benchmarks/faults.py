@@ -2,14 +2,15 @@
 
 Each part is a process with a bound on its time and can be run alone, with a seed of its own: other moments to kill at, other
 bytes. What tests note (tests/fault_log.py) is added to a log, one line a part, and all lines of the log become one table: what
-was run on different days adds up.
+was run on different days adds up. What people have to say of it, below "## Notes" in FILE.md, is kept.
 
-    python benchmarks/faults.py [--parts verbs,ray,hostile,fuzz,rest] [--kills 200] [--verbs search,train] [--seed 0]
-                                [--inputs 300] [--fuzz-seconds 20] [--minutes 30] [--log FILE.jsonl] [--out FILE.md]
+    python benchmarks/faults.py [--parts verbs,ray,hostile,fuzz,rest] [--kills 200] [--verbs search,train] [--only WORDS]
+                                [--seed 0] [--inputs 300] [--fuzz-seconds 20] [--minutes 45] [--log FILE.jsonl] [--out FILE.md]
 """
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import subprocess
@@ -20,6 +21,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import psutil
+
+from documents import write_document
 from modelhound.meter import describe_machine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,10 +36,11 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--kills", type=int, default=200, help="of all verbs together")
     parser.add_argument("--verbs", default="", help="kill only these; the default is all")
+    parser.add_argument("--only", default="", help="tests whose names match, as in pytest -k; of fuzz, parsers")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--inputs", type=int, default=300, help="per parser")
     parser.add_argument("--fuzz-seconds", type=int, default=20, help="per parser")
-    parser.add_argument("--minutes", type=float, default=30.0, help="for each part at most")
+    parser.add_argument("--minutes", type=float, default=45.0, help="for each part at most")
     parser.add_argument("--log", type=Path, default=None, help="adds up over several runs; the default is forgotten")
     parser.add_argument("--out", type=Path, default=None)
     asked = parser.parse_args()
@@ -48,7 +53,7 @@ def main() -> None:
     document = as_document(pieces)
     print(document)
     if asked.out is not None:
-        asked.out.write_text(document)
+        write_document(asked.out, document)
     sys.exit(any(piece["ending"] != "passed" for piece in pieces[-len(wanted) :]))
 
 
@@ -97,11 +102,21 @@ def run_tests(part: str, asked: argparse.Namespace, log: Path, cases: Path) -> s
     if part == "rest":
         environment["HOUND_MANY_FAULTS"] = "1"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={cases}", *chosen]
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, timeout=60 * asked.minutes, check=False)
-    except subprocess.TimeoutExpired:
-        return f"ended after {asked.minutes:.0f} minutes"
-    return "passed" if done.returncode == 0 else "failed"
+    command += ["-k", asked.only] if asked.only else []
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as tests:
+        try:
+            return "passed" if tests.wait(60 * asked.minutes) == 0 else "failed"
+        except subprocess.TimeoutExpired:
+            end_with_descendants(tests.pid)
+            return f"ended after {asked.minutes:.0f} minutes"
+
+
+def end_with_descendants(pid: int) -> None:
+    """Tests give processes groups and sessions of their own, which would go on without them."""
+    parent = psutil.Process(pid)
+    for process in (parent, *parent.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 def fuzz(asked: argparse.Namespace, log: Path) -> str:
@@ -113,7 +128,7 @@ def fuzz(asked: argparse.Namespace, log: Path) -> str:
 
     failed = []
     end = time.monotonic() + 60 * asked.minutes
-    for name in PARSERS:
+    for name in asked.only.split(" or ") if asked.only else PARSERS:
         seconds = min(asked.fuzz_seconds, end - time.monotonic())
         if seconds < 1:
             return f"ended after {asked.minutes:.0f} minutes"

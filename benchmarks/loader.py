@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from modelhound.analysis.surface import UNKNOWN, believe, choose_next, first_pairs
+from loader_blind import choose_blindly
 from modelhound.compat import import_timm, wait_asleep
 from modelhound.meter import describe_machine, seconds_now
 from modelhound.records import to_plain
@@ -52,20 +52,11 @@ def simulate(kind: str) -> dict[str, Any]:
 
 def _choose_simulated(table: dict[tuple[int, int], float], seed: int) -> tuple[int, int]:
     generator = np.random.default_rng(seed)
-    pairs = tuple(sorted(table))
-    nothing = np.ones((1, len(pairs)))
-    runs: dict[tuple[int, int], list[float]] = {}
 
-    def evaluate(column: int) -> None:
-        seconds = table[pairs[column]] * (1 + NOISE * generator.standard_normal())
-        runs.setdefault((0, column), []).append(seconds)
+    def take(pair: tuple[int, int]) -> float:
+        return table[pair] * float(1 + NOISE * generator.standard_normal())
 
-    for pair in first_pairs(pairs):
-        evaluate(pairs.index(pair))
-    while sum(map(len, runs.values())) < NUM_EVALUATIONS:
-        evaluate(choose_next(believe(("all",), pairs, nothing, runs, doubt=UNKNOWN, noise=NOISE))[1])
-    belief = believe(("all",), pairs, nothing, runs, doubt=UNKNOWN, noise=NOISE)
-    return pairs[int(belief.mean[0].argmin())]
+    return choose_blindly(tuple(sorted(table)), take, num_runs=NUM_EVALUATIONS, noise=NOISE)
 
 
 def read_prepared(folder: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, RATE_FACTOR, FinalsRace, Trial
+from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, RATE_FACTOR, Trial
 from modelhound.compat import import_timm
 from modelhound.finals.held_items import HeldItems
 from modelhound.finals.trial_pool import TrialPool
@@ -35,7 +35,17 @@ from modelhound.training.recipe import choose_rate
 from quality_bulk import SEEDS, Family, find_families, train_families
 from quality_candidates import Candidate, find_candidates, pack_networks
 from quality_judging import judge_all
-from quality_records import Line, Notebook, outcome_of, pack_right, read_records, trial_line, trial_of, truth_line
+from quality_records import (
+    Line,
+    Notebook,
+    endless_race,
+    outcome_of,
+    pack_right,
+    read_records,
+    trial_line,
+    trial_of,
+    truth_line,
+)
 from quality_report import quality_charts, show_table, write_report
 from quality_targets import IMAGE_TARGETS, ROOT, TARGETS, TEXT_TARGETS, Target, open_target, pack_texts
 
@@ -183,16 +193,7 @@ def _run_trials(
 ) -> None:
     """Every trial that a race over all candidates would ask for if nobody were ever dropped."""
     by_name = {each.name: each for each in candidates}
-    race = FinalsRace(
-        list(by_name),
-        feature_scores=dict.fromkeys(by_name, 0.5),  # nobody is dropped, so it does not matter
-        epoch_seconds=dict.fromkeys(by_name, 0.0),
-        budget_seconds=float("inf"),
-        folds=target.folds[target.folds >= 0],
-        guess=np.zeros(int((target.folds >= 0).sum())),
-        risk=-1.0,
-        certainty=2.0,
-    )
+    race = endless_race(list(by_name), target.folds[target.folds >= 0], target.dataset.modality)
     for line in notes.find("trial"):
         if line["name"] in by_name:
             race.tell(trial_of(line), outcome_of(line))

@@ -21,7 +21,7 @@ from modelhound.meter import seconds_now
 from modelhound.settings import RecipeSettings
 from modelhound.training.recipe import choose_rate
 from quality_candidates import Candidate
-from quality_records import Line, Notebook, outcome_of, trial_line, truth_line
+from quality_records import Line, Notebook, endless_race, outcome_of, trial_line, trial_of, truth_line
 from quality_stacked import run_stacked, shape_of
 from quality_targets import Target, open_target
 
@@ -37,6 +37,8 @@ class Family:
     target: str
     members: tuple[Candidate, ...]
     device: str
+    known: tuple[Line, ...]
+    """What is recorded of trials."""
     needs_trials: bool
     needs_truth: bool
 
@@ -49,17 +51,19 @@ class Family:
 def find_families(target: Target, candidates: Sequence[Candidate], device: str, notes: Notebook) -> Iterator[Family]:
     """Those with something left to do."""
     trained = {(line["name"], line["notch"], line["seed"]) for line in notes.find("truth")}
-    tried = {(line["name"], line["fold"]) for line in notes.find("trial") if line["stage"] == len(CYCLES) - 1}
     room = Classroom(target.dataset, target.folds, HeldItems(target.dataset, "cpu"))
     families: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         families.setdefault(shape_of(_request(candidate, "cpu", fold=0), room), []).append(candidate)
     for members in families.values():
+        names = [each.name for each in members]
+        known = tuple(line for line in notes.find("trial") if line["name"] in names)
         family = Family(
             target=target.name,
             members=tuple(members),
             device=device,
-            needs_trials=any((each.name, fold) not in tried for each in members for fold in range(NUM_FOLDS)),
+            known=known,
+            needs_trials=bool(_begin_race(names, target, known).next_trials()),
             needs_truth=any(
                 (each.name, notch, seed) not in trained for each in members for notch in each.notches for seed in SEEDS
             ),
@@ -126,33 +130,41 @@ def _train(family: Family) -> tuple[str, list[Line], float]:
     return family.target, lines, seconds_now() - began
 
 
+def _begin_race(names: Sequence[str], target: Target, known: Sequence[Line]) -> FinalsRace:
+    race = endless_race(names, target.folds[target.folds >= 0], target.dataset.modality)
+    for line in known:
+        race.tell(trial_of(line), outcome_of(line))
+    return race
+
+
 def _run_trials(family: Family, target: Target, room: Classroom) -> Iterator[Line]:
-    """Rates on the first fold as a race chooses them, then all folds and stages at each member's rate."""
+    """Rates on the first fold as a race chooses them, then all folds and stages at each member's rate; what is not known."""
     by_name = {each.name: each for each in family.members}
-    race = FinalsRace(
-        list(by_name),
-        feature_scores=dict.fromkeys(by_name, 0.5),
-        epoch_seconds=dict.fromkeys(by_name, 0.0),
-        budget_seconds=float("inf"),
-        folds=target.folds[target.folds >= 0],
-        guess=target.folds[target.folds >= 0] * 0.0,
-        risk=-1.0,
-    )
-    for _ in range(2):  # two rates, then a third above or below the better
-        trials = race.next_trials()
+    race = _begin_race(list(by_name), target, family.known)
+    known = {trial_of(line) for line in family.known}
+    while (trials := race.next_trials()) and all(trial.fold == trial.stage == 0 for trial in trials):
         requests = [_request(by_name[trial.model], family.device, fold=0, notch=trial.notch) for trial in trials]
         for trial, results in zip(trials, run_stacked(requests, room), strict=True):
             line = trial_line(trial, results[0])
             race.tell(trial, outcome_of(line))
+            known.add(trial)
             yield line
-    chosen = [(name, race.chosen_notch(name), fold) for name in by_name for fold in range(NUM_FOLDS)]
-    requests = [
-        _request(by_name[name], family.device, fold=fold, notch=notch, cycles=CYCLES) for name, notch, fold in chosen
+    wanted = [
+        [Trial(model=name, notch=race.chosen_notch(name), fold=fold, stage=stage) for stage in range(len(CYCLES))]
+        for name in by_name
+        for fold in range(NUM_FOLDS)
     ]
-    for (name, notch, fold), results in zip(chosen, run_stacked(requests, room), strict=True):
-        for stage, result in enumerate(results):
-            if stage or fold:  # the first stage of the first fold is known
-                yield trial_line(Trial(model=name, notch=notch, fold=fold, stage=stage), result)
+    wanted = [stages for stages in wanted if not known.issuperset(stages)]
+    if not wanted:
+        return
+    requests = [
+        _request(by_name[first.model], family.device, fold=first.fold, notch=first.notch, cycles=CYCLES)
+        for first, *_ in wanted
+    ]
+    for stages, results in zip(wanted, run_stacked(requests, room), strict=True):
+        for trial, result in zip(stages, results, strict=True):
+            if trial not in known:
+                yield trial_line(trial, result)
 
 
 def _find_truth(family: Family, room: Classroom) -> Iterator[Line]:

@@ -11,20 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from modelhound.analysis.finals import (
-    CYCLES,
-    NUM_FOLDS,
-    Outcome,
-    Trial,
-)
+from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, NUM_FOLDS, Trial
 from modelhound.analysis.foretelling import Law, Lesson, common_fall, fit_laws, foretell
 from modelhound.analysis.fusion import Pool, fuse, judge_fusion, learn_fusion, weighted_agreement
 from quality_records import Floats, Records
-from quality_replays import Way, full_seconds, go_deep, halve, replay_finals
+from quality_replays import Way, go_deep, halve, replay_finals
 
 __all__ = ["judge_all"]
 
 BUDGETS = (0.05, 0.10, 0.15, 0.25)
+_FORWARD_EPOCHS = 1 / 3  # features take one forward pass, an epoch that and a backward pass of twice the work
 _FAMILIES = ("resnet", "mobilenet", "convnext", "efficientnet", "vit", "mixer", "resmlp", "random", "minilm")
 
 
@@ -65,13 +61,13 @@ def _summary(records: Records) -> dict[str, Any]:
 
 def _hardware(about: Mapping[str, Any]) -> str:
     machine = about["machine"]
-    names = [each["name"] for each in machine.get("gpus") or ()] if str(about["device"]).startswith("cuda") else []
-    return names[0] if names else str(machine.get("cpu") or machine.get("cpu_model") or about["device"])
+    names = machine.get("gpus") if str(about["device"]).startswith("cuda") else ()
+    return str(names[0] if names else machine.get("cpu") or machine.get("cpu_model") or about["device"])
 
 
 def _judge(records: Records, everybody: Sequence[Records]) -> dict[str, dict[str, float]]:
     ways: dict[str, Way] = {"a second seed of the truth": (records.by_seed[1], 1.0)}
-    features = records.feature_seconds / full_seconds(records)
+    features = _FORWARD_EPOCHS / FULL_EPOCHS
     ways |= {scorer: (values, features) for scorer, values in records.scores.items()}
     ways["size"] = (records.num_parameters, 0.0)
     ways["published accuracy"] = (records.published, 0.0)
@@ -108,7 +104,8 @@ def _pool(records: Records) -> Pool:
     parts = {**records.scores, "size": records.num_parameters}
     for family in _FAMILIES:
         parts[f"family {family}"] = np.array([float(family in name) for name in records.names])
-    return Pool(name=records.about["target"], parts=parts, truth=records.truth)
+    families = tuple(next((each for each in _FAMILIES if each in name), name) for name in records.names)
+    return Pool(name=records.about["target"], parts=parts, truth=records.truth, families=families)
 
 
 def _judge_fusion(targets: Sequence[Records]) -> dict[str, Any]:
@@ -120,6 +117,8 @@ def _judge_fusion(targets: Sequence[Records]) -> dict[str, Any]:
         "weighted tau": float(judged.fused.mean()),
         "best part": judged.best_part,
         "its weighted tau": float(judged.best_part_alone.mean()),
+        "of strangers": float(judged.of_strangers.mean()) if len(judged.of_strangers) else None,
+        "best part of strangers": float(judged.best_part_of_strangers.mean()) if len(judged.of_strangers) else None,
     }
 
 
@@ -176,7 +175,7 @@ def _lessons(records: Records) -> list[tuple[Lesson, Floats, Floats | None]]:
     """
     found = []
     for stage in range(len(CYCLES)):
-        known = [_all_folds(records.outcomes, name, stage) for name in records.names]
+        known = [_all_folds(records, name, stage) for name in records.names]
         middle = (
             np.median([scores.mean() for scores in known if scores is not None])
             if any(scores is not None for scores in known)
@@ -185,7 +184,7 @@ def _lessons(records: Records) -> list[tuple[Lesson, Floats, Floats | None]]:
         for place, (name, scores) in enumerate(zip(records.names, known, strict=True)):
             if scores is None or scores.mean() < middle:
                 continue
-            before = _all_folds(records.outcomes, name, stage - 1) if stage else None
+            before = _all_folds(records, name, stage - 1) if stage else None
             lesson = Lesson(
                 target=records.about["target"],
                 stage=stage,
@@ -199,10 +198,8 @@ def _lessons(records: Records) -> list[tuple[Lesson, Floats, Floats | None]]:
     return found
 
 
-def _all_folds(outcomes: Mapping[Trial, Outcome | None], name: str, stage: int) -> Floats | None:
-    for notch in range(-1, 3):
-        found = [outcomes.get(Trial(model=name, notch=notch, fold=fold, stage=stage)) for fold in range(NUM_FOLDS)]
-        known = [each.item_scores for each in found if each is not None]
-        if len(known) == NUM_FOLDS:
-            return np.concatenate(known)
-    return None
+def _all_folds(records: Records, name: str, stage: int) -> Floats | None:
+    """At the rate that finals choose."""
+    trials = [Trial(model=name, notch=records.notches[name], fold=fold, stage=stage) for fold in range(NUM_FOLDS)]
+    known = [each.item_scores for each in map(records.outcomes.get, trials) if each is not None]
+    return np.concatenate(known) if len(known) == NUM_FOLDS else None

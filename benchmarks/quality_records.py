@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, Outcome, Trial
+from modelhound.analysis.finals import (
+    CYCLES,
+    FULL_EPOCHS,
+    HIGH_NOTCHES,
+    USUAL_NOTCHES,
+    FinalsRace,
+    Outcome,
+    Trial,
+)
 from modelhound.finals.trials import TrialResult
 from modelhound.records import unpack_items
 
@@ -24,6 +32,8 @@ __all__ = [
     "Line",
     "Notebook",
     "Records",
+    "endless_race",
+    "first_notches",
     "outcome_of",
     "pack_right",
     "read_records",
@@ -101,6 +111,26 @@ def outcome_of(line: Mapping[str, Any]) -> Outcome | None:
     return Outcome(item_scores=right.astype(np.float64), loss=line["loss"], seconds=line["seconds"])
 
 
+def first_notches(modality: str) -> tuple[int, int]:
+    """The rates that finals begin with on the few items of a target."""
+    return HIGH_NOTCHES if modality == "image" else USUAL_NOTCHES
+
+
+def endless_race(names: Sequence[str], folds: NDArray[np.int64], modality: str) -> FinalsRace:
+    """A race that nobody is dropped from: it asks for every trial that finals might ask for."""
+    return FinalsRace(
+        list(names),
+        feature_scores=dict.fromkeys(names, 0.5),  # nobody is dropped, so it does not matter
+        epoch_seconds=dict.fromkeys(names, 0.0),
+        budget_seconds=float("inf"),
+        folds=folds,
+        guess=np.zeros(len(folds)),
+        first_notches=first_notches(modality),
+        risk=-1.0,
+        certainty=2.0,
+    )
+
+
 def pack_right(right: NDArray[Any]) -> list[Any]:
     """Right or wrong, a bit each."""
     return [len(right), base64.b85encode(np.packbits(right > 0.5).tobytes()).decode()]
@@ -116,8 +146,9 @@ class Records:
     num_parameters: Floats
     published: Floats
     """The accuracies that the candidates' makers tell."""
-    feature_seconds: float
     outcomes: Mapping[Trial, Outcome | None]
+    notches: Mapping[str, int]
+    """The rate that finals choose for each candidate."""
     truth: Floats
     """Mean over seeds at the best rate."""
     by_seed: Floats
@@ -148,20 +179,24 @@ def _understand(lines: Sequence[dict[str, Any]]) -> Records | None:
             value = 0.0 if line["score"] is None else line["score"]
             truth.setdefault(line["name"], {}).setdefault(line["notch"], {})[line["seed"]] = value
     tried = {line["name"] for line in lines if line["kind"] == "trial" and line["stage"] == len(CYCLES) - 1}
+    outcomes = {trial_of(line): outcome_of(line) for line in lines if line["kind"] == "trial"}
     names = tuple(name for name in scores if name in tried and _is_whole(truth.get(name)))
     if len(names) < _LEAST_CANDIDATES:
         return None
     best = {name: max(truth[name].values(), key=lambda seeds: float(np.mean(list(seeds.values())))) for name in names}
     by_seed = np.array([[best[name][seed] for name in names] for seed in (0, 1)])
     shared = [key for key in scores[names[0]]["scores"] if all(key in scores[name]["scores"] for name in names)]
+    race = endless_race(names, np.array(about["folds"]), about["modality"])
+    for trial, outcome in outcomes.items():
+        race.tell(trial, outcome)
     return Records(
         about=about,
         names=names,
         scores={key: np.array([scores[name]["scores"][key] for name in names]) for key in shared},
         num_parameters=np.array([float(scores[name]["num_parameters"]) for name in names]),
         published=np.array([float(scores[name].get("published", 0.0)) for name in names]),
-        feature_seconds=sum(scores[name]["seconds"] for name in names),
-        outcomes={trial_of(line): outcome_of(line) for line in lines if line["kind"] == "trial"},
+        outcomes=outcomes,
+        notches={name: race.chosen_notch(name) for name in names},
         truth=by_seed.mean(axis=0),
         by_seed=by_seed,
         epoch_seconds=np.array([float(np.median(seconds[name])) / FULL_EPOCHS for name in names]),

@@ -12,8 +12,6 @@ import numpy as np
 from modelhound.analysis.finals import (
     CYCLES,
     FULL_EPOCHS,
-    HIGH_NOTCHES,
-    USUAL_NOTCHES,
     FinalsRace,
     Outcome,
     Trial,
@@ -21,9 +19,9 @@ from modelhound.analysis.finals import (
 )
 from modelhound.analysis.foretelling import Law, expected_left, log_fall
 from modelhound.settings import MOST_FINALISTS
-from quality_records import Floats, Records
+from quality_records import Floats, Records, first_notches
 
-__all__ = ["Way", "full_seconds", "go_deep", "halve", "replay_finals"]
+__all__ = ["Way", "go_deep", "halve", "replay_finals"]
 
 Way = tuple[Floats, float]
 """A number per candidate, and its cost as a share of fine-tuning all."""
@@ -47,7 +45,7 @@ def replay_finals(records: Records, first: Floats, budget: float, laws: Sequence
             )
     ordered = [row.model for row in race.standings()]
     ordered += [name for name in by_features if name not in ordered]
-    return _places(records, ordered), race.spent_seconds / full_seconds(records)
+    return _places(records, ordered), race.spent_seconds / _full_seconds(records)
 
 
 def go_deep(records: Records, first: Floats, budget: float, laws: Sequence[Law]) -> Way:
@@ -57,15 +55,14 @@ def go_deep(records: Records, first: Floats, budget: float, laws: Sequence[Law])
     epochs = trial_epochs(0) + sum(trial_epochs(stage) for stage in range(last + 1))
     chosen, spent, left, falls = list[str](), 0.0, dict[str, tuple[Floats, Floats]](), []
     for name in by_features:
-        if len(chosen) >= 2 and spent + epochs * seconds[name] > budget * full_seconds(records):
+        if len(chosen) >= 2 and spent + epochs * seconds[name] > budget * _full_seconds(records):
             break
         spent += epochs * seconds[name]
         chosen.append(name)
-        for notch in range(-1, 3):
-            now, before = _fold(records, name, notch, last), _fold(records, name, notch, last - 1)
-            if now is not None and before is not None:
-                left[name] = now, before
-                falls.append(log_fall(float(now.mean()), float(before.mean()), len(now)))
+        now, before = _fold(records, name, last), _fold(records, name, last - 1)
+        if now is not None and before is not None:
+            left[name] = now, before
+            falls.append(log_fall(float(now.mean()), float(before.mean()), len(now)))
     ridge = dict(zip(records.names, records.scores["ridge"].tolist(), strict=True))
     expected = {
         name: float(
@@ -83,19 +80,19 @@ def go_deep(records: Records, first: Floats, budget: float, laws: Sequence[Law])
     }
     ordered = sorted(chosen, key=lambda name: expected.get(name, 0.0))
     ordered += [name for name in by_features if name not in ordered]
-    return _places(records, ordered), spent / full_seconds(records)
+    return _places(records, ordered), spent / _full_seconds(records)
 
 
-def _fold(records: Records, name: str, notch: int, stage: int) -> Floats | None:
-    """The scores of the first fold."""
-    outcome = records.outcomes.get(Trial(model=name, notch=notch, fold=0, stage=stage))
+def _fold(records: Records, name: str, stage: int) -> Floats | None:
+    """The scores of the first fold at the rate that finals choose."""
+    outcome = records.outcomes.get(Trial(model=name, notch=records.notches[name], fold=0, stage=stage))
     return None if outcome is None else outcome.item_scores
 
 
 def _seconds_to_test_all(records: Records, chosen: Sequence[str], budget: float, laws: Sequence[Law]) -> float:
     """As a share of fine-tuning all."""
     race = _make_race(records, chosen, budget, laws)
-    return sum(race.rung_seconds(rung) for rung in range(3)) / full_seconds(records)
+    return sum(race.rung_seconds(rung) for rung in range(3)) / _full_seconds(records)
 
 
 def _make_race(records: Records, chosen: Sequence[str], budget: float, laws: Sequence[Law]) -> FinalsRace:
@@ -104,10 +101,10 @@ def _make_race(records: Records, chosen: Sequence[str], budget: float, laws: Seq
         list(chosen),
         feature_scores=dict(zip(records.names, records.scores["ridge"].tolist(), strict=True)),
         epoch_seconds=_epoch_seconds(records),
-        budget_seconds=budget * full_seconds(records),
+        budget_seconds=budget * _full_seconds(records),
         folds=folds,
         guess=(labels == np.bincount(labels).argmax()).astype(np.float64),
-        first_notches=HIGH_NOTCHES if records.about["modality"] == "image" else USUAL_NOTCHES,
+        first_notches=first_notches(records.about["modality"]),
         laws=laws,
     )
 
@@ -118,29 +115,20 @@ def halve(records: Records) -> Way:
     alive, behind, cost = list(records.names), list[str](), 0.0
     for stage in range(len(CYCLES)):
         cost += sum(trial_epochs(stage) * seconds[name] for name in alive)
-        found = {name: _score_at(records, name, stage) for name in alive}
+        scores = {name: _fold(records, name, stage) for name in alive}
+        found = {name: 0.0 if own is None else float(own.mean()) for name, own in scores.items()}
         alive.sort(key=lambda name, found=found: -found[name])  # type: ignore[misc]
         kept = max(1, len(alive) // 2) if stage + 1 < len(CYCLES) else len(alive)
         behind = alive[kept:] + behind
         alive = alive[:kept]
-    return _places(records, alive + behind), cost / full_seconds(records)
-
-
-def _score_at(records: Records, name: str, stage: int) -> float:
-    """On the first fold, at the rate that was chosen there."""
-    found = [
-        float(outcome.item_scores.mean())
-        for trial, outcome in records.outcomes.items()
-        if outcome is not None and (trial.model, trial.fold, trial.stage) == (name, 0, stage)
-    ]
-    return max(found, default=0.0)
+    return _places(records, alive + behind), cost / _full_seconds(records)
 
 
 def _epoch_seconds(records: Records) -> dict[str, float]:
     return dict(zip(records.names, records.epoch_seconds.tolist(), strict=True))
 
 
-def full_seconds(records: Records) -> float:
+def _full_seconds(records: Records) -> float:
     return float(records.epoch_seconds.sum()) * FULL_EPOCHS
 
 

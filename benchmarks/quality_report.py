@@ -48,7 +48,7 @@ def write_report(judged: Mapping[str, Any]) -> str:
         )
     lines += ["", "## Laws", "", "```python", "LAWS = ("]
     for law in judged["prediction"]["laws"]:
-        lines.append(f"    Law({', '.join(f'{name}={value:.2f}' for name, value in law.items())}),")
+        lines.append(f"    Law({', '.join(f'{name}={value:.3g}' for name, value in law.items())}),")
     return "\n".join([*lines, ")", "```", ""])
 
 
@@ -76,7 +76,8 @@ def _show_verdicts(judged: Mapping[str, Any]) -> list[str]:
     else:
         lines = [
             f"Fusion: weighted tau {fusion['weighted tau']:+.3f} on targets that it was not learned from, its best part "
-            f"({fusion['best part']}) {fusion['its weighted tau']:+.3f}: {'shipped' if fusion['ships'] else 'not shipped'}."
+            f"({fusion['best part']}) {fusion['its weighted tau']:+.3f}{_show_strangers(fusion)}: "
+            f"{'shipped' if fusion['ships'] else 'not shipped'}."
         ]
     lines += ["", "Foretold accuracy, by laws of the other targets:", ""]
     lines += [
@@ -89,6 +90,15 @@ def _show_verdicts(judged: Mapping[str, Any]) -> list[str]:
             f"| {100 * row['width']:.0f} |"
         )
     return lines
+
+
+def _show_strangers(fusion: Mapping[str, Any]) -> str:
+    if fusion["of strangers"] is None:
+        return ""
+    return (
+        f"; of networks whose families it was not learned from either, {fusion['of strangers']:+.3f} against "
+        f"{fusion['best part of strangers']:+.3f}"
+    )
 
 
 def quality_charts(judged: Mapping[str, Any]) -> tuple[Chart, ...]:

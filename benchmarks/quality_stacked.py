@@ -74,6 +74,7 @@ class _Pile:
 
     def __init__(self, benches: Sequence[Bench]) -> None:
         self.base = benches[0].trainable
+        _pool_by_means(self.base)
         named = [dict(each.trainable.named_parameters()) for each in benches]
         learning = {name: each for name, each in named[0].items() if each.requires_grad}
         self._shapes = {name: each.shape for name, each in learning.items()}
@@ -118,6 +119,20 @@ class _Pile:
         self._second.mul_(high).addcmul_(gradient, gradient, value=1 - high)
         deviation = (self._second / (1 - high**self._num_steps)).sqrt_().add_(_LEAST_DEVIATION)
         self.weights.sub_(rates / (1 - low**self._num_steps) * self._first / deviation)
+
+
+class _MeanOverPlaces(torch.nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.mean((-2, -1), keepdim=True)
+
+
+def _pool_by_means(module: torch.nn.Module) -> None:
+    """The same numbers; torch knows no pooling of piles on a GPU and would pool one network after the other."""
+    for name, child in list(module.named_children()):
+        if isinstance(child, torch.nn.AdaptiveAvgPool2d) and child.output_size in (1, (1, 1)):
+            setattr(module, name, _MeanOverPlaces())
+        else:
+            _pool_by_means(child)
 
 
 def _learn(pile: _Pile, benches: Sequence[Bench], requests: Sequence[TrialRequest], room: Classroom, stage: int) -> int:

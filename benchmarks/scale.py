@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from children import measure_in_child
+from documents import write_document
 from modelhound.meter import describe_machine
 from modelhound.records import to_plain
 
@@ -300,7 +301,7 @@ def main() -> None:
     else:
         print(as_document(found))
     if asked.out is not None:
-        asked.out.write_text(as_document(found))
+        write_document(asked.out, as_document(found))
 
 
 if __name__ == "__main__":

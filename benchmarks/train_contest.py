@@ -120,13 +120,13 @@ def _in_words(error: Exception) -> str:
 
 def peak_memory(job: dict[str, Any], who: str) -> int:
     """Of this process, after a few steps of one contestant."""
-    from modelhound.meter import Meter
+    from modelhound.meter import peak_bytes
 
     bench = _lay_out(job)
     kept = _load_some(bench)
     ready = _Ready(bench=bench, plain=bench.stepper.network, compiled=None, kept=kept)
     _contestants(ready, job)[who](itertools.cycle(kept), 1, MEMORY_STEPS)
-    return Meter("cpu").peak_memory_bytes
+    return peak_bytes()
 
 
 def _lay_out(job: dict[str, Any]) -> Any:

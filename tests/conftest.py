@@ -10,6 +10,14 @@ from PIL import Image
 
 # Read when torch is loaded: without it, a second busy process makes the suite several times slower (see compat.wait_asleep).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "PYTEST_XDIST_WORKER" in os.environ:  # there is one for each core
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A server that forks processes finds `warm` by it: what this process has added to its path is not handed on.
+_HERE = str(Path(__file__).parent)
+_FOUND = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+if _HERE not in _FOUND:
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*_FOUND, _HERE]))
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +45,12 @@ def image_folder(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / name
 
     return make
+
+
+@pytest.fixture
+def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are forked by a server that has timm loaded already."""
+    from modelhound.launch.worker import Worker
+    from warm_workers import start_worker
+
+    monkeypatch.setattr(Worker, "_start", start_worker)

@@ -1,12 +1,12 @@
 """A Ray cluster of two nodes in processes of this machine, and something to do to its workers."""
 
+import contextlib
 import os
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import psutil
 __all__ = ["meanwhile", "start_cluster"]
 
 
-@contextmanager
+@contextlib.contextmanager
 def start_cluster(home: Path) -> Iterator[Any]:
     """Two nodes, with a home and a folder of their own."""
     from ray.cluster_utils import Cluster
@@ -46,16 +46,17 @@ def meanwhile(
     act: Callable[[psutil.Process], None], after: float, ready: Callable[[], bool] = lambda: True
 ) -> threading.Thread:
     """Do something to one of the workers, `after` seconds from when there is one and all is ready."""
+    earlier = {process.pid for process in _workers()}  # dismissed by the test before, and about to go
 
     def wait_and_act() -> None:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            there = _workers()
-            if there and ready():
+            if ready() and [process for process in _workers() if process.pid not in earlier]:
                 time.sleep(after)
-                there = _workers() or there
-                act(there[0])
-                return
+                there = [process for process in _workers() if process.pid not in earlier]
+                with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+                    act(there[0])
+                    return
             time.sleep(0.05)
 
     thread = threading.Thread(target=wait_and_act, daemon=True)

@@ -29,6 +29,7 @@ __all__ = [
     "UnknownModelError",
     "explain_error",
     "first_line",
+    "system_reason",
 ]
 
 
@@ -79,6 +80,11 @@ class StoreError(HoundError):
 def first_line(error: BaseException) -> str:
     """Why somebody else's code failed, in one line that fits into a sentence; its type where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def system_reason(error: OSError) -> str:
+    """Why the system refused, to end a sentence with: "no such file or directory"."""
+    return (error.strerror or type(error).__name__).lower()
 
 
 def explain_error(error: Exception) -> str:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from modelhound.cli.console import bars, complain, make_table, open_console
+from modelhound.cli.console import bars, complain, make_fitting_table, make_table, open_console
 from modelhound.records import Progress
 
 
@@ -63,17 +63,23 @@ def test_a_table_in_a_pipe_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert any("a" * 70 in line and "b" * 70 in line for line in stream.getvalue().splitlines())
 
 
+def shows(screen: Screen, text: str) -> bool:
+    for _ in range(3000):
+        if text in screen.getvalue():
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def test_bars_tell_how_far_it_is_and_how_long_it_takes_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     with bars() as watch:
         watch(Progress(task="models", done=0, total=40, detail="zoo:a"))
-        time.sleep(0.15)  # bars are drawn ten times a second
+        assert shows(screen, " 0/40")  # bars are drawn ten times a second
         watch(Progress(task="models", done=20, total=40, detail="zoo:b"))
-        time.sleep(0.15)
+        assert shows(screen, "models zoo:b")
     said = screen.getvalue()
-    assert "0/40" in said
-    assert "models zoo:b" in said
     assert "left:" in said
     assert "/100" not in said
 
@@ -84,3 +90,27 @@ def test_a_log_gets_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     with bars() as watch:
         watch(Progress(task="models", done=1, total=2))
     assert stream.getvalue() == ""
+
+
+def test_a_name_is_not_broken_in_a_narrow_terminal_unless_it_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Screen()
+    monkeypatch.setattr(sys, "stdout", stream)
+    name, path = "zoo:resnet-shapes-garments_b", "file:/somewhere/far/away/" + "x" * 60
+    for model in (name, path):
+        table = make_table("model", "what was found")
+        table.add_row(model, "words that can be broken wherever there is a space between them")
+        open_console().print(table)
+    lines = stream.getvalue().splitlines()
+    assert any(name in line for line in lines)
+    assert sum(line.count("x") for line in lines) == 60  # nothing of the long one is cut off
+
+
+def test_a_table_has_as_many_columns_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"model": ["zoo:a"], "score>": ["1.0"], "by size": ["zoo:" + "b" * 30]}
+    for width, expected in (("100", ["model", "score", "by size"]), ("40", ["model", "score"]), ("5", ["model"])):
+        monkeypatch.setenv("COLUMNS", width)
+        left_out = ((), ("by size",), ("by size", "score>"))
+        table = make_fitting_table(open_console(), columns, left_out)
+        assert [column.header for column in table.columns] == expected
+        assert table.columns[0].no_wrap is (width != "5")

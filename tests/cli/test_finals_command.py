@@ -205,7 +205,7 @@ def test_a_budget_too_small_for_one_rung_says_what_is_needed_and_the_search_is_n
     chosen = [networks[name] for name in ("sharp", "dull")]
     document = search(capsys, coloured, chosen, "--finals", "2", "--finals-budget", "0.0001s", "--run", "searched")
     assert document["finals"] is None
-    assert any("expected a budget for one rung at least, about" in warning for warning in document["warnings"])
+    assert any("expected a budget for one rung at least, about" in note for note in document["notes"])
     assert [row["model"] for row in document["ranking"]] == chosen
     assert read_run(Path("searched")).headline == networks["sharp"]
 
@@ -249,7 +249,7 @@ def test_one_model_alone_has_no_finals(
 ) -> None:
     document = search(capsys, coloured, [networks["sharp"]], "--finals", "auto")
     assert document["finals"] is None
-    assert any("finals need two models" in warning for warning in document["warnings"])
+    assert any("finals need two models" in note for note in document["notes"])
 
 
 def test_auto_takes_as_many_as_the_budget_allows(
@@ -266,7 +266,7 @@ def test_auto_takes_as_many_as_the_budget_allows(
         (["--finals", "1"], "expected auto or a whole number of at least 2"),
         (["--finals", "some"], "expected auto or a whole number of at least 2"),
         (["--finals-budget", "20%"], "without --finals"),
-        (["--finals", "2", "--finals-budget", "120"], "such as 15%, or seconds, such as 120s"),
+        (["--finals", "2", "--finals-budget", "120"], "such as 15% or 0.15, or seconds, such as 120s"),
         (["--finals", "2", "--finals-budget", "140%"], "a share of up to 100%"),
         (["--finals", "2", "--explain"], "cannot use --finals with --explain"),
         (["--finals", "2", "--memory", "1GB"], "cannot use --memory with --finals"),
@@ -283,7 +283,7 @@ def test_the_winners_checkpoint_can_be_searched_again(
 ) -> None:
     chosen = [networks[name] for name in ("sharp", "blind")]
     document = search(capsys, coloured, chosen, "--finals", "2", "--finals-budget", "100%", "--run", "raced")
-    reference, _, arch = document["finals"]["read_back"].partition(" --arch ")
-    again = search(capsys, coloured, [reference], "--arch", arch)
+    saved = document["finals"]["read_back"]
+    again = search(capsys, coloured, [saved["model"]], "--arch", saved["arch"])
     assert again["ranking"][0]["score"] > 0.7
     shutil.rmtree("raced")

@@ -41,7 +41,7 @@ def test_json_is_one_document_with_the_promised_keys(capsys: pytest.CaptureFixtu
     assert sum(row["count"] for row in document["top"]) == 2 * 2 * 3
     assert document["failures"] == []
     for run in document["runs"]:
-        assert set(run["phases"]) == {"wait for data", "data to device", "forward", "rest"}
+        assert set(run["phases"]) == {"wait for data", "data to device", "forward", "other"}
         assert sum(run["phases"].values()) == pytest.approx(run["wall_seconds"])
     assert any("Preprocessing" in each["text"] for each in document["kinds"]["raw"]["advice"])
     steps = [(step.model, step.batch) for step in read_run(Path(document["run"])).of(StepMeasured)]

@@ -37,7 +37,7 @@ def test_every_verb_that_leaves_a_run_can_show_its_page(name: str, capsys: pytes
     said = capsys.readouterr().out
     assert "--open" in said
     assert "--json" in said
-    assert ("--charts" in said) == (name != "search")  # whose charts are on its page
+    assert "--charts" in said
 
 
 def test_tables_are_followed_by_how_to_get_the_page(capsys: pytest.CaptureFixture[str], opened: list[str]) -> None:

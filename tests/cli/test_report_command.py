@@ -65,7 +65,7 @@ def test_several_runs_charts_markdown_and_exports_at_once(capsys: pytest.Capture
     [
         (["report"], "there is none in 'runs' yet; begin with: hound search fashion"),
         (["report", "nowhere"], "cannot read run 'nowhere': expected a run folder"),
-        (["report", "runs/one", "--charts", "gif"], "cannot use --charts 'gif': expected one of png, svg"),
+        (["report", "runs/one", "--charts", "gif"], "cannot use --charts 'gif': expected png, svg or both"),
         (["report", "runs/one", "--export", "xlsx"], "cannot use --export 'xlsx'"),
         (["report", "runs/one", "--out", "page.pdf"], "expected the name of an HTML file"),
         (["report", "runs/one", "--out", "/proc/nowhere/x.html"], "cannot write '/proc/nowhere/x.html'"),

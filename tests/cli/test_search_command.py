@@ -127,7 +127,7 @@ def test_square_brackets_in_a_name_are_shown_as_they_are(
     code, out, _ = hound(capsys, "search", str(folder), *SMALL[:2])
     assert code == 0
     assert "my[/b]photos[red] best" in out.replace("\n", "")
-    assert "my[/b]photos[red]" in hound(capsys, "runs")[1]
+    assert "…/b]photos[red]" in hound(capsys, "runs")[1]  # of a long path the last part
 
 
 def test_a_plain_search_goes_on_without_an_image_that_vanishes_in_mid_run(
@@ -262,8 +262,20 @@ def test_a_model_that_gives_nan_fails_alone(capsys: pytest.CaptureFixture[str], 
     )
     code, out, _ = hound(capsys, "search", "digits", "--models", OWN, "--limit", "40")
     assert code == 0
-    assert "Failed: zoo:resnet-glyphs in phase 'forward'" in out
+    assert "Failed: zoo:resnet-glyphs in phase 'score'" in out
     assert "NaN" in out
+
+
+def test_a_model_that_sees_nothing_is_said_to(capsys: pytest.CaptureFixture[str], own_zoo: Path) -> None:
+    def blind(tensors: dict[str, Any]) -> dict[str, Any]:
+        return {name: each * 0 if each.is_floating_point() else each for name, each in tensors.items()}
+
+    rewrite(own_zoo / "resnet-glyphs.safetensors", blind)
+    code, out, err = hound(capsys, "search", "digits", *SMALL, "--json")
+    assert code == 0, err
+    notes = {row["model"]: " ".join(row["notes"]) for row in json.loads(out)["ranking"]}
+    assert "its features tell nothing of the labels" in notes.pop("zoo:resnet-glyphs")
+    assert not any(notes.values())
 
 
 def test_a_run_in_which_every_model_fails_exits_with_1(capsys: pytest.CaptureFixture[str], own_zoo: Path) -> None:
@@ -405,8 +417,11 @@ def test_a_plan_goes_on_without_a_model_that_cannot_be_read(
     )
     code, out, err = hound(capsys, "search", "digits", *SMALL, "--explain", "--json")
     assert code == 0, err
-    (failure,) = json.loads(out)["failures"]
+    document = json.loads(out)
+    (failure,) = document["failures"]
     assert (failure["model"], failure["phase"]) == ("zoo:resnet-glyphs", "read weights")
+    assert set(failure) == {"model", "phase", "error"}
+    assert "kind" not in document["plan"]
 
 
 def test_a_plan_refuses_what_the_search_refuses(capsys: pytest.CaptureFixture[str]) -> None:

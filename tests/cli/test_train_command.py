@@ -31,6 +31,8 @@ def test_the_answer_carries_what_the_contract_says(hound: Callable[..., tuple[in
     assert code == 0, err
     answer: dict[str, Any] = json.loads(out)
     assert 0 <= answer["accuracy"] <= 1
+    assert (answer["metric"], answer["score"]) == ("accuracy", answer["accuracy"])
+    assert "kind" not in answer["operators"][0]
     (rank,) = answer["phases"]
     assert sum(rank["seconds"].values()) == pytest.approx(rank["wall_seconds"], rel=0.02)
     assert answer["verdict"]["bound"] in (
@@ -42,7 +44,7 @@ def test_the_answer_carries_what_the_contract_says(hound: Callable[..., tuple[in
     assert (Path(answer["checkpoint"]) / "model.safetensors").is_file()
     assert json.loads(Path(answer["operators"][0]["trace"]).read_text())["traceEvents"]
     assert {path.stem for path in Path("charts").glob("*.png")} >= {"train_phases", "train_losses", "train_verdicts"}
-    file, arch = answer["runs"][0]["read_back"].split(" --arch ")
+    file, arch = answer["runs"][0]["read_back"]["model"], answer["runs"][0]["read_back"]["arch"]
     code, out, err = hound("search", "digits", "--limit", "60", "--models", file, "--arch", arch, "--json")
     assert code == 0, err
     assert json.loads(out)["ranking"][0]["model"] == file
@@ -73,7 +75,7 @@ def test_a_finished_run_gets_what_is_asked_for_later_and_a_kill_loses_no_times(
             modelhound.train("digits", "zoo:mobilenet-shapes", **asked)
     first = modelhound.train("digits", "zoo:mobilenet-shapes", verdict="none", **asked)
     assert first.ranks[0].num_steps > 0
-    assert (first.num_resumed, first.operators, first.answer.verdicts) == (0, (), ())
+    assert (first.num_resumed, first.operators, first.answer.verdicts) == (1, (), ())  # it was trained already
     traced = modelhound.train("digits", "zoo:mobilenet-shapes", verdict="none", trace=1, **asked)
     assert traced.operators[0].num_steps == 1
     assert (traced.trained, traced.ranks, traced.num_resumed) == (first.trained, first.ranks, 1)

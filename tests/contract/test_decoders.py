@@ -12,7 +12,6 @@ from PIL import Image
 
 from modelhound.data.decode.decoders import Decoder, _as_tensor, _OnDevice, choose_decoder, find_decoders
 from modelhound.data.images import decode_image
-from modelhound.data.jpeg_heads import read_head
 from modelhound.data.source import UnreadableItemError
 
 SIZES = [(1, 1), (3, 5), (16, 16), (17, 31), (33, 99), (100, 75), (101, 77)]
@@ -167,4 +166,4 @@ def test_the_probe_tensor_owns_its_bytes() -> None:
     data = encode(photo(8, 8))
     tensor = _as_tensor(data)
     tensor[0] = 0
-    assert read_head(data) is not None
+    assert data == encode(photo(8, 8))

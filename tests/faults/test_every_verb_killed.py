@@ -8,7 +8,9 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from layouts import encoded
 
 NUM_KILLS = wanted("HOUND_NUM_KILLS", 1)
 """Per verb; `make test-faults` makes it many more."""
+NUM_WORKER_KILLS = -(-NUM_KILLS // 4)
 
 IN_A_ROW = 4
 DEADLINE_SECONDS = 180
@@ -53,11 +56,15 @@ def _search_plainly(folder: Path) -> Any:
     return [[row.model, row.rank, row.score] for row in result.ranking.models]
 
 
-def _train(folder: Path) -> Any:
+def _train(folder: Path, **more: Any) -> Any:
     import modelhound
+    from modelhound.errors import RankError
 
-    options: dict[str, Any] = {"limit": 50, "epochs": 4, "batch": 10, "verdict": "none", "device": "cpu"}
-    (trained,) = modelhound.train("digits", "zoo:mobilenet-shapes", run=folder / "run", **options).trained
+    options: dict[str, Any] = {"limit": 50, "epochs": 4, "batch": 10, "verdict": "none", "device": "cpu", **more}
+    result = modelhound.train("digits", "zoo:mobilenet-shapes", run=folder / "run", **options)
+    if result.failures:
+        raise RankError(result.failures[0].error)
+    (trained,) = result.trained
     return [trained.losses, [each.score for each in trained.epochs]]
 
 
@@ -91,7 +98,7 @@ def _latency(folder: Path) -> Any:
     return len(result.to_json()["points"])
 
 
-def _profile(folder: Path) -> Any:
+def _profile(folder: Path, **more: Any) -> Any:
     import modelhound
 
     options: dict[str, Any] = {
@@ -101,15 +108,23 @@ def _profile(folder: Path) -> Any:
         "parts": "full,1",
         "joint": "none",
         "repeats": 1,
+        **more,
     }
     result = modelhound.profile("digits", "zoo:vit-rotation", run=folder / "run", **options)
     return sorted(each.configuration for each in result.profiles)
 
 
-def _breakeven(folder: Path) -> Any:
+def _breakeven(folder: Path, **more: Any) -> Any:
     import modelhound
 
-    options: dict[str, Any] = {"sizes": "40", "epochs": 2, "measured_epochs": 1, "modes": "full", "pool": "none"}
+    options: dict[str, Any] = {
+        "sizes": "40",
+        "epochs": 2,
+        "measured_epochs": 1,
+        "modes": "full",
+        "pool": "none",
+        **more,
+    }
     result = modelhound.breakeven("digits", "zoo:vit-rotation", limit=60, run=folder / "run", **options)
     return [each.num_items for each in result.trainings]
 
@@ -124,6 +139,15 @@ VERBS: dict[str, Callable[[Path], Any]] = {
     "profile": _profile,
     "breakeven": _breakeven,
 }
+WITH_WORKERS: dict[str, Callable[[Path], Any]] = {
+    "train --workers 1": partial(_train, workers=1),
+    "train --ranks 2": partial(_train, ranks="2"),
+    "loader": _loader,
+    "latency": _latency,
+    "profile --workers 1": partial(_profile, workers=1),
+    "breakeven --workers 1": partial(_breakeven, workers=1),
+}
+"""Of whose processes one is killed: that of a loader, a rank, or the one that measures."""
 EVERYDAY = ("search",)
 """What `make test` kills; the others have everyday tests of their own, or take seconds a start."""
 
@@ -134,7 +158,7 @@ def _work(verb: str, folder: Path) -> None:
     os.setsid()  # so that its own children can be ended with it
     os.environ["MODELHOUND_CACHE"] = str(folder / "cache")
     try:
-        answer = VERBS[verb](folder)
+        answer = {**VERBS, **WITH_WORKERS}[verb](folder)
     except HoundError as error:
         (folder / "words").write_text(str(error))
         sys.exit(REFUSED)
@@ -165,7 +189,7 @@ def _finish(verb: str, folder: Path) -> Any:
     if process.is_alive():
         _kill(process)
         raise AssertionError(f"{verb} hangs: not done after {DEADLINE_SECONDS} s")
-    assert process.exitcode == 0
+    assert process.exitcode == 0, (folder / "words").read_text() if process.exitcode == REFUSED else "see its traceback"
     return json.loads((folder / "answer.json").read_text())
 
 
@@ -201,21 +225,31 @@ def _skip_unless_wanted(verb: str) -> None:
     if verb not in EVERYDAY and "HOUND_NUM_KILLS" not in os.environ:
         pytest.skip("in make test-faults")
     chosen = os.environ.get("HOUND_KILLED_VERBS")
-    if chosen and verb not in chosen.split(","):
+    if chosen and not {verb, verb.split()[0]} & set(chosen.split(",")):
         pytest.skip("not asked for")
 
 
-@pytest.mark.parametrize("attempt", range(-(-NUM_KILLS // IN_A_ROW)))
+_killed: Counter[tuple[str, str]] = Counter()
+
+
+def _skip_if_enough(fault: str, verb: str, number: int) -> None:
+    if _killed[fault, verb] >= number:
+        pytest.skip("killed often enough")
+
+
+# Verbs take turns: where the time is over before the kills are, each of them has had its share.
 @pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("attempt", range(NUM_KILLS))
 def test_a_verb_killed_at_a_random_moment_loses_nothing_and_ends_the_same(
     verb: str, attempt: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """And again while the next start mends what the kill has left."""
+    """And again while the next start mends what the kill has left. Some moments come too late, so that there are more."""
     _skip_unless_wanted(verb)
+    _skip_if_enough("process", verb, NUM_KILLS)
     expected, seconds = _run_undisturbed(verb, tmp_path_factory.mktemp("undisturbed"))
     chance = random.Random(f"{verb} {attempt} {FAULT_SEED}")
     num_killed = 0
-    for number in range(min(IN_A_ROW, NUM_KILLS)):
+    for number in range(min(IN_A_ROW, NUM_KILLS - _killed["process", verb])):
         process = _start(verb, tmp_path)
         process.join(chance.uniform(0, seconds / (number + 1)))  # there is less and less to do
         if process.is_alive():
@@ -224,6 +258,7 @@ def test_a_verb_killed_at_a_random_moment_loses_nothing_and_ends_the_same(
         process.join()
         if (tmp_path / "answer.json").exists():
             break
+    _killed["process", verb] += num_killed
     with counted("kill -9 of the process", verb, num_killed):
         before = _whole_lines(tmp_path)
         assert _finish(verb, tmp_path) == expected
@@ -231,15 +266,13 @@ def test_a_verb_killed_at_a_random_moment_loses_nothing_and_ends_the_same(
         assert after[: len(before)] == before  # records are never lost and never rewritten
 
 
-WITH_CHILDREN = ("train", "loader", "latency", "profile", "breakeven")
-
-
-@pytest.mark.parametrize("attempt", range(-(-NUM_KILLS // 4)))
-@pytest.mark.parametrize("verb", WITH_CHILDREN)
+@pytest.mark.parametrize("verb", WITH_WORKERS)
+@pytest.mark.parametrize("attempt", range(2 * NUM_WORKER_KILLS))
 def test_a_verb_whose_worker_is_killed_ends_in_time_and_the_next_start_ends_the_same(
     verb: str, attempt: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     _skip_unless_wanted(verb)
+    _skip_if_enough("worker", verb, NUM_WORKER_KILLS)
     expected, seconds = _run_undisturbed(verb, tmp_path_factory.mktemp("undisturbed"))
     process = _start(verb, tmp_path)
     process.join(random.Random(f"worker of {verb} {attempt} {FAULT_SEED}").uniform(0, seconds))
@@ -248,6 +281,7 @@ def test_a_verb_whose_worker_is_killed_ends_in_time_and_the_next_start_ends_the_
     while process.is_alive() and not num_killed and time.monotonic() < end:
         num_killed = _kill_a_child(process)
         time.sleep(0.02)
+    _killed["worker", verb] += num_killed
     with counted("kill -9 of a worker", verb, num_killed):
         process.join(DEADLINE_SECONDS)
         if process.is_alive():

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from fault_log import counted
 from modelhound import cli
 from modelhound.training import series
 from modelhound.training.rank import train_rank
@@ -58,6 +59,7 @@ def _forked_rank(argument: Any) -> Any:
     return train_rank(argument)
 
 
+@counted("kill -9 of a rank", "train --ranks 1,2")
 def test_a_killed_rank_ends_its_run_and_the_next_start_of_the_series_goes_on_and_tells_how_it_scales(
     hound: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +87,7 @@ def test_a_killed_rank_ends_its_run_and_the_next_start_of_the_series_goes_on_and
     # those before were not run again
     assert answer["runs"][1]["phases"][0]["num_steps"] <= (NUM_EPOCHS - kept) * STEPS_PER_EPOCH
     assert set(answer["efficiency"]["zoo:mobilenet-shapes"]) == {"1", "2"}
-    scaled = answer["scaling"][0]["points"][1]
+    scaled = answer["scalings"][0]["points"][1]
     assert scaled["efficiency"] + sum(scaled["losses"].values()) == pytest.approx(1)
 
     code, out, err = hound(*SERIES)

@@ -48,7 +48,7 @@ def test_a_good_input_is_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_whatever_is_fed_is_read_or_refused_in_a_sentence(name: str) -> None:
-    num_tried = 0
+    num_tried = num_survived = 0
     inputs = st.one_of(broken(tuple(PARSERS[name].seeds)), broken(tuple(PARSERS[name].seeds)), st.binary(max_size=200))
 
     @settings(
@@ -61,10 +61,13 @@ def test_whatever_is_fed_is_read_or_refused_in_a_sentence(name: str) -> None:
     @seed(FAULT_SEED)
     @given(inputs)
     def try_one(data: bytes) -> None:
-        nonlocal num_tried
+        nonlocal num_tried, num_survived
         num_tried += 1
         with tempfile.TemporaryDirectory() as folder:
             feed(name, data, Path(folder))
+        num_survived += 1
 
-    try_one()
-    note_fault("bytes, broken by chance (hypothesis)", name, tried=num_tried, survived=num_tried)
+    try:
+        try_one()
+    finally:
+        note_fault("bytes, broken by chance (hypothesis)", name, tried=num_tried, survived=num_survived)

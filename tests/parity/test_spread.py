@@ -195,6 +195,18 @@ def test_a_late_copy_of_a_model_that_was_given_up_does_not_spoil_the_end() -> No
     assert shown == []
 
 
+def test_of_all_parcels_the_features_of_the_best_model_are_kept_and_no_others() -> None:
+    shown: list[str] = []
+    job: Any = SimpleNamespace(models={}, dataset=[], show=lambda model, features: shown.append(model))
+    race = spread._SpreadRace(job, _Calls({}), Lanes())  # type: ignore[arg-type]
+    for model, score in (("c", 0.5), ("b", 0.9), ("d", 0.2), ("a", 0.9), ("e", 0.9)):
+        race.finals[model] = np.full(4, score)
+        race._receive(0, Sight(model=model, features=np.ones((2, 2), np.float32)))
+    assert list(race._sights) == ["a"]  # of equals the first by name, as in the ranking
+    race.close()
+    assert shown == ["a"]
+
+
 @pytest.mark.parametrize("option", [{"plain": True}, {"explain": True}])
 def test_what_cannot_be_spread_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(modelhound.RequestError, match="with --on ray: expected --on local"):

@@ -1,6 +1,7 @@
 """Remembered scores and what is remembered for new labels change no result."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import torch
 import modelhound
 from modelhound.data import Dataset, open_dataset
 from modelhound.feature_store import FeatureStore
+from modelhound.features.remembered import Recalled, Remembered
 from modelhound.measuring import scoring, verdicts
 from modelhound.measuring.verdicts import Judged, Verdicts
+from modelhound.records import ItemMap, ModelMeasured
 from modelhound.scores import FeatureSet, Groundwork, score
+from modelhound.store import read_run
 from tiny_encoders import write_encoder
 
 SCORERS = ("ridge", "knn", "logme", "hscore_shrunk", "probe")
@@ -47,13 +51,29 @@ def test_a_parcel_comes_back_as_it_was_and_a_damaged_one_does_not(tmp_path: Path
     assert FeatureStore(tmp_path).read_parcel("2 bytes") is None
 
 
-def test_a_repeated_search_in_a_new_run_folder_scores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_search_in_a_new_run_folder_scores_nothing_and_reads_the_best_features_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options: dict[str, Any] = {"models": "zoo:resnet-glyphs,zoo:vit-rotation", "limit": 80}
     first = modelhound.search("digits", run=tmp_path / "first", **options)
     monkeypatch.setattr(scoring, "score", no_scorer)
+    read: list[str] = []
+    recall = Remembered.recall
+
+    def listen(self: Remembered, kept_as: str, positions: Sequence[int]) -> Recalled:
+        read.append(kept_as)
+        return recall(self, kept_as, positions)
+
+    monkeypatch.setattr(Remembered, "recall", listen)
     second = modelhound.search("digits", run=tmp_path / "second", **options)
     for one, two in zip(first.ranking.models, second.ranking.models, strict=True):
         assert (one.model, one.rank, one.scores, one.interval) == (two.model, two.rank, two.scores, two.interval)
+    assert len(read) == 1
+    runs = [read_run(tmp_path / run) for run in ("first", "second")]
+    assert runs[0].of(ItemMap)[-1] == runs[1].of(ItemMap)[-1]
+    assert runs[1].of(ItemMap)[-1].model == first.ranking.models[0].model
+    found = [{each.model: (each.num_features, each.notes) for each in run.of(ModelMeasured)} for run in runs]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"scorers": "ridge"}, {"limit": 70}])
@@ -106,14 +126,20 @@ def test_items_that_are_there_twice_find_their_groundwork_too(monkeypatch: pytes
 def test_scores_come_back_with_what_is_missing_and_without_trust_in_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
     data = open_dataset("digits", limit=60)
     rows = torch.randn(60, 8, generator=torch.Generator().manual_seed(2))
-    judged = Judged(scores=score(feature_set(data, rows, Groundwork()), ["ridge", "logme"], seed=0), layer=3)
+    scores = score(feature_set(data, rows, Groundwork()), ["ridge", "logme"], seed=0)
+    judged = Judged(scores=scores, layer=3, num_features=8)
     memory_of(data).keep("a model", judged)
     found = memory_of(data).recall("a model")
     assert found is not None
-    assert (found.layer, found.scores.missing) == (3, {})
+    assert (found.layer, found.num_features, found.scores.missing) == (3, 8, {})
     assert found.scores.values["ridge"].value == judged.scores.values["ridge"].value
     monkeypatch.setattr(verdicts, "_code", lambda: "another release")
     assert memory_of(data).recall("a model") is None
+
+
+def told_of_cuts(result: modelhound.SearchResult) -> str:
+    (note,) = [note for _, note in result.notes if "texts were cut" in note]
+    return note
 
 
 def test_that_texts_were_cut_is_still_said_when_features_are_remembered(tmp_path: Path) -> None:
@@ -122,8 +148,9 @@ def test_that_texts_were_cut_is_still_said_when_features_are_remembered(tmp_path
     first = modelhound.search("sms", run=tmp_path / "first", **options)
     second = modelhound.search("sms", run=tmp_path / "second", **options)
     third = modelhound.search("sms", run=tmp_path / "third", scorers="knn", **options)
-    assert "texts were cut to 8 tokens" in first.notes[0][1]
-    assert first.notes == second.notes == third.notes
+    assert "of 40 texts were cut to 8 tokens" in told_of_cuts(first)
+    assert told_of_cuts(first) == told_of_cuts(second) == told_of_cuts(third)
+    assert first.notes == second.notes
 
 
 def test_texts_of_remembered_features_are_counted_with_those_that_are_new(tmp_path: Path) -> None:
@@ -133,5 +160,5 @@ def test_texts_of_remembered_features_are_counted_with_those_that_are_new(tmp_pa
     more = modelhound.search("sms", run=tmp_path / "more", limit=60, **options)
     again = modelhound.search("sms", run=tmp_path / "again", limit=60, **options)
     anew = modelhound.search("sms", run=tmp_path / "anew", limit=60, fresh=True, **options)
-    assert "of 60 texts were cut to 8 tokens" in anew.notes[0][1]
-    assert more.notes == again.notes == anew.notes
+    assert "of 60 texts were cut to 8 tokens" in told_of_cuts(anew)
+    assert told_of_cuts(more) == told_of_cuts(again) == told_of_cuts(anew)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import modelhound
-from fault_log import note_fault, wanted
+from fault_log import counted, wanted
 from modelhound.measuring import deciding, spread
 from ray_cluster import meanwhile
 
@@ -59,6 +59,7 @@ def test_a_cluster_finds_exactly_what_one_machine_finds(cluster: Any, expected: 
 
 
 @pytest.mark.parametrize("attempt", range(NUM_KILLS))
+@counted("kill -9 of a Ray worker", "search --on ray")
 def test_a_worker_killed_at_any_moment_is_replaced_and_nothing_is_lost(
     attempt: int, cluster: Any, expected: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -73,9 +74,9 @@ def test_a_worker_killed_at_any_moment_is_replaced_and_nothing_is_lost(
     thread.join(1)
     assert killed
     assert _comparable(result) == expected
-    note_fault("kill -9 of a Ray worker", "search --on ray", tried=1, survived=1)
 
 
+@counted("SIGSTOP of a Ray worker", "search --on ray")
 def test_a_worker_that_stops_is_overtaken(
     cluster: Any, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,9 +96,9 @@ def test_a_worker_that_stops_is_overtaken(
             process.kill()
     assert stopped
     assert _comparable(result) == expected
-    note_fault("SIGSTOP of a Ray worker", "search --on ray", tried=1, survived=1)
 
 
+@counted("kill of a Ray node", "search --on ray")
 def test_a_node_that_dies_is_done_without(cluster: Any, expected: dict[str, Any], tmp_path: Path) -> None:
     """The last test: the cluster has one node less afterwards."""
     node = next(each for each in cluster.worker_nodes)
@@ -114,4 +115,3 @@ def test_a_node_that_dies_is_done_without(cluster: Any, expected: dict[str, Any]
     thread.join(60)
     assert in_time == [True]
     assert _comparable(result) == expected
-    note_fault("kill of a Ray node", "search --on ray", tried=1, survived=1)

@@ -109,7 +109,7 @@ def test_minilm_comes_first_through_the_hub(encoders: Path, reviews: Path, tmp_p
     assert document["failures"] == []
     assert [row["model"] for row in document["ranking"]] == ["hf:real/minilm", "hf:real/random-0"]
     assert document["task"] == "classification"
-    assert any("were cut to 64 tokens" in each["note"] for each in document["notes"])
+    assert any("were cut to 64 tokens" in note for row in document["ranking"] for note in row["notes"])
 
 
 def test_a_table_from_the_wild_needs_no_words() -> None:

@@ -1,5 +1,6 @@
 """What a search on a CPU may take, and what it says where that is too little."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 
 from modelhound.data import open_dataset
 from modelhound.errors import RequestError
-from modelhound.features.allowance import beside_bytes, building_bytes, plan_bytes
+from modelhound.features import allowance
+from modelhound.features.allowance import Allowance, beside_bytes, building_bytes, plan_bytes
 from modelhound.features.many import Session
 from modelhound.features.shelf import copied_bytes
 from modelhound.features.workshop import Specimen
@@ -92,3 +94,25 @@ def test_the_parts_of_a_module_that_was_left_without_weights_can_be_timed(folder
         assert set(session._rates.part_seconds) == set(specimen.fingerprints)
         assert all(seconds > 0 for seconds in session._rates.part_seconds.values())
         assert all(slot.numel() == 0 for slot in specimen.blueprint.slots.values())
+
+
+def test_freed_memory_goes_back_before_the_limit_is_reached_and_not_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, given_back = [100], []
+    monkeypatch.setattr(allowance, "process_bytes", lambda name: held[0])
+    monkeypatch.setattr(allowance, "give_back_freed_memory", lambda: given_back.append(held[0]))
+    allowed = Allowance(1000)
+    held[0] = 900  # of which 100 were there before
+    allowed.tidy(0)
+    assert not given_back
+    allowed.tidy(100)
+    held[0] = 1000
+    allowed.tidy(0)
+    assert given_back == [900, 1000]
+
+
+def test_weights_in_no_file_count_for_every_model_and_those_of_a_file_do_not(folder: Path) -> None:
+    with survey("digits", f"file:{folder}") as session:
+        mapped = only(session)
+    drawn = dataclasses.replace(mapped, is_mapped=False)
+    counted = [beside_bytes(each, num_items=20, num_classes=10) for each in ([mapped], [drawn], [drawn, drawn])]
+    assert counted[1] - counted[0] == counted[2] - counted[1] == sum(mapped.blueprint.part_bytes) > 0

@@ -1,5 +1,7 @@
 """Break-even counts and extrapolations with known answers."""
 
+import math
+import re
 from dataclasses import replace
 
 import msgspec
@@ -15,6 +17,7 @@ from modelhound.analysis.breakeven import (
     Scenario,
     count_models,
     extrapolate,
+    make_scenario,
     published_counts,
 )
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
@@ -41,6 +44,23 @@ def test_the_careful_scenario_is_two_and_a_half_runs_and_its_range_of_epochs_is_
     assert count_models(PUBLISHED, S1).over_epochs is None
 
 
+def test_a_range_of_epochs_is_counted_in_its_middle_and_told_from_end_to_end() -> None:
+    own = make_scenario({"epochs": (10.0, 30.0), "sets": (4.0, 4.0), "share": (0.5, 0.5)})
+    assert own == Scenario(name="yours", epochs=20.0, sets=4.0, share=0.5, epochs_between=(10.0, 30.0))
+    figures = Figures(model="m", num_items=10, epoch_seconds=(1.0,), search_seconds=(1.0,))
+    assert count_models(figures, own).over_epochs == (20, 60)
+    assert make_scenario({"epochs": (7.0, 7.0)}) == Scenario(name="yours", epochs=7.0)
+    assert make_scenario({}) is None
+
+
+def test_a_scenario_is_one_training_or_says_how_many_runs_it_is() -> None:
+    assert S1.describe() == "S1: one training of 10 epochs"
+    several = "5 hyper-parameter sets, of which pruning leaves 50%: 2.5 full runs"
+    assert S2.describe() == f"S2: 22 epochs (20 to 30) over {several}"
+    assert "one training" not in Scenario(name="x", epochs=3, sets=2).describe()
+    assert "one training" not in Scenario(name="x", epochs=3, share=0.5).describe()
+
+
 def test_a_search_that_takes_exactly_as_long_still_counts() -> None:
     figures = Figures(model="m", num_items=10, epoch_seconds=(0.1,), search_seconds=(0.1,))
     assert count_models(figures, Scenario(name="x", epochs=3)).num_models == 3  # 0.1 * 3 is a hair above 0.3
@@ -58,6 +78,9 @@ def test_what_every_search_and_every_training_pays_once_is_counted_once() -> Non
 
 def test_a_faster_way_of_searching_moves_the_count_in_proportion() -> None:
     assert count_models(PUBLISHED, S1, way="engine", speedup=(3.0, 3.0)).num_models == 68
+    # Two figures that are each known to 5 %: their quotient's logarithm deviates by 0.0707, and 1.96 times that is 0.1386.
+    many = count_models(PUBLISHED, S1, way="engine", speedup=(3000.0, 3000.0))
+    assert many.interval == pytest.approx((68_250 * math.exp(-0.1386), 68_250 * math.exp(0.1386)), rel=0.01)
 
 
 def test_more_samples_that_agree_make_a_narrower_interval() -> None:
@@ -223,8 +246,6 @@ def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None
     page = write_analysis(text, charts, tmp_path / "analysis")
     assert "above 22 [19, 26] models" in text  # the published figures, for comparison
     assert "20.0x [20.0, 20.0]" in text
-    import re
-
     pictures = re.findall(r"\]\(([^)]+\.png)\)", page.read_text())
     assert len(pictures) == 3
     assert all((page.parent / picture).stat().st_size > 1000 for picture in pictures)

@@ -1,5 +1,6 @@
-"""Listening to workers, without a cluster."""
+"""Listening to workers, and what they may use of their machine, without a cluster."""
 
+import os
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 
 from modelhound.errors import CrewError
-from modelhound.launch.crew import Crew, _Hand
+from modelhound.launch import crew as crew_module
+from modelhound.launch.crew import Crew, _Hand, _Worker
 
 
 class Busy:
@@ -61,3 +63,30 @@ def test_a_worker_that_answers_may_take_as_long_as_it_needs_for_what_it_has_to_t
 def test_workers_that_do_not_answer_at_all_are_given_up() -> None:
     with pytest.raises(CrewError, match="no worker has answered"):
         work(make_crew(1, answers_come=False))
+
+
+@pytest.mark.parametrize(
+    ("device", "whole_machines", "num_threads"), [("cpu", False, 8), ("cuda", False, 2), ("cpu", True, 8)]
+)
+def test_the_processors_of_a_machine_are_shared_by_the_workers_on_it(
+    device: str, whole_machines: bool, num_threads: int
+) -> None:
+    names = {"NodeManagerHostname": "a", "NodeManagerAddress": "a", "NodeManagerPort": 1}
+    node = {"NodeID": "node", "Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}, **names}
+    ray = SimpleNamespace(nodes=lambda: [node])
+    crew = Crew(ray, device=device, whole_machines=whole_machines, deadline_seconds=1)
+    assert crew._threads_of("node") == num_threads
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "num_threads"), [(None, False, "4"), (None, True, "1"), ("3", False, "3"), ("3", True, "3")]
+)
+def test_a_worker_uses_its_share_of_the_processors_unless_somebody_has_said_how_many(
+    here: str | None, there: bool, num_threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # Ray's choice, or that of whoever has started it there
+    monkeypatch.setattr("sys.path", ["somewhere"])
+    monkeypatch.setattr(crew_module, "_was_given", lambda name: there)
+    monkeypatch.setattr(crew_module.psutil, "cpu_count", lambda logical: 4)
+    _Worker((), {} if here is None else {"OMP_NUM_THREADS": here}, 8)
+    assert os.environ["OMP_NUM_THREADS"] == num_threads

@@ -1,5 +1,7 @@
 """One opinion from many: when it is worth having, and that it is learned from other pools only."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,20 @@ def test_two_pools_are_too_few_to_judge() -> None:
 
 def test_a_scorer_that_tells_nobody_apart_agrees_with_nothing() -> None:
     assert weighted_agreement(np.zeros(5), np.arange(5.0)) == 0.0
+
+
+def test_weights_that_know_families_and_not_scorers_are_not_shipped() -> None:
+    """The same families in every pool, and nothing but the family decides who is best."""
+    generator = np.random.default_rng(0)
+    families = tuple(f"family{place % 4}" for place in range(24))
+    worth = {f"family{place}": value for place, value in enumerate((0.9, 0.5, 0.8, 0.6))}
+    pools = []
+    for number in range(4):
+        truth = np.array([worth[each] for each in families]) + generator.normal(0, 0.02, 24)
+        parts = {each: np.array([float(each == own) for own in families]) for each in worth}
+        parts["scorer"] = truth + generator.normal(0, 0.3 * truth.std(), 24)
+        pools.append(Pool(name=f"pool-{number}", parts=parts, truth=truth, families=families))
+    judged = judge_fusion(pools)
+    assert judged.fused.mean() > judged.best_part_alone.mean() + 0.02
+    assert judge_fusion([dataclasses.replace(pool, families=()) for pool in pools]).ships
+    assert not judged.ships

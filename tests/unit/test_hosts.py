@@ -148,7 +148,7 @@ POINTS: dict[str, Any] = {"batch": (1, 2), "seconds": 0.01, "device": "cpu", "pr
 
 
 @pytest.fixture
-def _one_bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _one_bench(monkeypatch: pytest.MonkeyPatch, warm_workers: None) -> Iterator[None]:
     """All machines are this one: they need not start a process each."""
     settings = {name: value for name, value in POINTS.items() if name != "on"}
     with Bench(modelhound.LatencySettings(models=("zoo:resnet-glyphs",), **settings)) as bench:

@@ -7,6 +7,7 @@ import pytest
 
 from latencies import CEILINGS, record
 from modelhound.errors import RequestError
+from modelhound.models import ModelRef, source_of
 from modelhound.records import LatencyFailed, LatencyMeasured, to_plain
 from modelhound.settings import LatencySettings, parse_share
 from modelhound.store import open_run
@@ -73,6 +74,7 @@ def fill_run(path: Path, *records: LatencyMeasured | LatencyFailed, tf32: str | 
     return path
 
 
+@pytest.mark.usefixtures("warm_workers")
 def test_what_misbehaves_is_a_row_and_the_rest_is_measured(tmp_path: Path) -> None:
     Path("odd.py").write_text(NETWORKS)
     settings = LatencySettings(
@@ -105,12 +107,15 @@ def test_what_misbehaves_is_a_row_and_the_rest_is_measured(tmp_path: Path) -> No
     assert first.num_parameters == 3 * 4 * 9 + 4
     assert first.flops == 2 * (3 * 4 * 9) * 30 * 30
     assert len(first.seconds) >= 3
+    own = source_of(ModelRef("py", "odd.py:plain")).stamp("odd.py:plain")
+    assert {each.stamp for each in (*result.measured, *result.failed)} == {own} != {""}
     assert sorted(each.place for each in result.measured) != [each.place for each in result.measured]
     again = read_latency(result.run)
     assert len(again.measured) == len(result.measured)
     assert {each.point for each in again.failed} == {each.point for each in result.failed}
 
 
+@pytest.mark.usefixtures("warm_workers")
 def test_a_size_that_is_refused_stops_the_sweep_before_anything_is_timed(tmp_path: Path) -> None:
     Path("odd.py").write_text(NETWORKS)
     with pytest.raises(
@@ -193,6 +198,15 @@ def test_a_point_that_fails_now_is_told(tmp_path: Path) -> None:
     comparison = compare_latency((old, fill_run(tmp_path / "new", lost)))
     assert comparison.runs[0].points[0].change == "fails now"
     assert comparison.slower
+
+
+def test_of_a_network_that_was_edited_the_last_outcome_counts(tmp_path: Path) -> None:
+    slow, quick = record(2e-3, model="py:a"), record(1e-3, model="py:a")
+    edited = msgspec.structs.replace(quick, stamp="later")
+    assert read_latency(fill_run(tmp_path / "timed", slow, edited)).measured == (edited,)
+    broken = LatencyFailed(point=slow.point, why="error", tried=True, message="it says no", stamp="later")
+    found = read_latency(fill_run(tmp_path / "broken", slow, broken))
+    assert (found.measured, found.failed) == ((), (broken,))
 
 
 def test_a_run_of_another_verb_is_no_sweep(tmp_path: Path) -> None:

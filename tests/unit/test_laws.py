@@ -129,7 +129,7 @@ def test_a_hinge_is_flat_at_its_start_and_proportional_past_its_knee() -> None:
     assert exponent is not None
     assert exponent.at_start == 0
     assert exponent.past_knee == pytest.approx(1, abs=0.03)
-    assert exponent.changes
+    assert exponent.at_start_interval[1] < exponent.at_end_interval[0]
     assert 0.5 < exponent.overall < 0.8
 
 
@@ -137,7 +137,6 @@ def test_a_power_has_the_same_exponent_everywhere() -> None:
     exponent = fit_law(sweep(lambda x: 0.1 * x**1.4, noise=0, seed=0)).exponent
     assert exponent is not None
     assert (exponent.overall, exponent.at_start, exponent.at_end) == pytest.approx((1.4, 1.4, 1.4))
-    assert not exponent.changes
     assert exponent.past_knee is None
 
 
@@ -201,6 +200,18 @@ def test_weights_add_up_to_one_and_each_form_stands_once_best_first() -> None:
     assert sum(row.weight for row in law.candidates) == pytest.approx(1)
     assert [row.aicc for row in law.candidates] == sorted(row.aicc for row in law.candidates)
     assert sorted(row.form for row in law.candidates) == sorted({expected for expected, _ in CURVES.values()})
+    best, *others = law.candidates
+    for row in others:  # Akaike's weights
+        assert row.weight / best.weight == pytest.approx(math.exp(-(row.aicc - best.aicc) / 2))
+
+
+def test_a_laws_criterion_is_the_corrected_one_of_akaike() -> None:
+    """Without deviations only the three points of the prior deviate: 11 ln(3 / 11), and 2 unknowns for a law with one."""
+    law = fit_law(sweep(lambda x: 0.004 * x, noise=0, seed=0))
+    assert law.chosen is not None
+    assert law.chosen.form == "proportional"
+    assert law.chosen.aicc == pytest.approx(11 * math.log(3 / 11) + 2 * 2 + 2 * 2 * 3 / (11 - 2 - 1))
+    assert law.chosen.relative_scatter == pytest.approx(0.05 * math.sqrt(3 / 11))
 
 
 @pytest.mark.parametrize("num_sizes", [0, 1, 2])
@@ -208,6 +219,7 @@ def test_fewer_than_three_sizes_tell_nothing(num_sizes: int) -> None:
     law = fit_law(sweep(lambda x: x, noise=0, seed=0, sizes=EIGHT_SIZES[:num_sizes]) * 2)
     assert (law.chosen, law.exponent, law.knee) == (None, None, None)
     assert law.sentence.startswith("cannot be told: ")
+    assert (law.smallest, law.largest) == {0: (None, None), 1: (1.0, 1.0), 2: (1.0, 2.0)}[num_sizes]
 
 
 def test_three_sizes_tell_proportional_from_constant() -> None:

@@ -113,7 +113,7 @@ def test_all_plot_types_come_out_with_their_rows() -> None:
     assert marks == {1: ("17.0%", "recommended"), 0: ("fails", "as good within noise")}
     parts = {row["phase"]: row["seconds"] for row in charts["loader_raw_sub_times"].data}
     assert sum(float(value or 0) for value in parts.values()) == pytest.approx(1.0)
-    assert (parts["first batch"], parts["wait for data"], parts["rest"]) == pytest.approx((0.3, 0.1, 0.18))
+    assert (parts["first batch"], parts["wait for data"], parts["other"]) == pytest.approx((0.3, 0.1, 0.18))
 
 
 def test_of_many_models_a_dozen_are_drawn() -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 import modelhound
 from modelhound.data import OwnTransform, Preprocessing
 from modelhound.errors import ModelError, UnknownModelError
-from modelhound.models import describe_models, find_models, source_of
+from modelhound.models import ModelRef, describe_models, find_models, source_of, stamp_own
 
 CODE = """
 import numpy
@@ -170,3 +170,15 @@ def test_functions_of_one_file_can_be_made_by_several_threads_at_once(tmp_path: 
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: source_of(model).read_weights(model.name), range(4)))
     assert len(found) == 4
+
+
+def test_only_models_in_ones_own_files_have_a_stamp_that_edits_change(tmp_path: Path) -> None:
+    file = tmp_path / "networks.py"
+    file.write_text("def make(): ...\n")
+    own = ModelRef("py", f"{file}:make")
+    before = stamp_own(own)
+    assert before == source_of(own).stamp(own.name) != ""
+    file.write_text("def make(): pass  # quicker now\n")
+    assert stamp_own(own) != before
+    assert stamp_own(ModelRef("zoo", "resnet-shapes")) == ""
+    assert stamp_own(ModelRef("file", str(tmp_path / "gone.safetensors"))) == ""  # whoever builds it says so

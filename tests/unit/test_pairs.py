@@ -56,6 +56,7 @@ def test_a_pair_that_fails_with_one_model_is_no_pair_for_all() -> None:
     assert (rated[0].batch, rated[0].workers) == (32, 2)
     assert (rated[-1].batch, rated[-1].workers, rated[-1].mean, rated[-1].worst_model) == (32, 1, None, "model1")
     assert rated[0].mean == pytest.approx(0.5)  # the first model would have liked the pair that fails
+    assert [row.num_measured for row in rated] == [2, 2, 2, 1]  # and how many models each was measured with
 
 
 @pytest.mark.parametrize(("kind", "best", "regret"), [("raw", (128, 12), 0.0196), ("preprocessed", (256, 2), 0.0036)])

@@ -197,6 +197,35 @@ def test_every_tensor_that_is_used_belongs_to_a_part_and_the_classifier_to_none(
     assert len(owned) == len(set(owned))
     assert set(module.state_dict()) - set(owned) == {"head.weight", "head.bias"}
     assert {"cls_token", "pos_embed", "patch_embed.proj.weight"} <= set(anatomy.parts[0].tensors)
+    assert set(anatomy.everywhere) == {"cls_token", "pos_embed"}
+
+
+class Turned(nn.Module):
+    """Takes a tensor of a module that it never calls; another, its classifier, it neither calls nor asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = nn.Linear(8, 8)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.ReLU())) for _ in range(3)])
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, items: Tensor) -> Tensor:
+        for block in self.blocks:
+            items = block(items) * self.turns.bias
+        return items
+
+
+def test_a_tensor_that_is_asked_for_without_a_call_is_the_networks_own() -> None:
+    torch.manual_seed(0)
+    network = wrap(Turned())
+    anatomy = dissect(network, torch.rand(2, 8))
+    assert len(anatomy.parts) > 1
+    assert anatomy.everywhere == ("turns.bias",)
+    assert "turns.bias" in anatomy.parts[0].tensors
+    assert not {"turns.weight", "head.weight"} & {name for part in anatomy.parts for name in part.tensors}
+    items = torch.rand(3, 8)
+    with torch.no_grad():
+        assert torch.equal(by_parts(network, anatomy, items), network.extract(items))
 
 
 def test_flops_are_counted_part_by_part() -> None:

@@ -1,6 +1,7 @@
 """Which worker runs what: nothing is lost, neighbours stay together, nobody waits long for the last."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -65,6 +66,30 @@ def test_a_fast_worker_gets_more() -> None:
 
 def test_the_same_network_under_another_name_costs_nothing() -> None:
     assert place([chain("a", "PQ"), chain("b", "PQ"), chain("c", "PQ")], 1).seconds == 2.0
+
+
+def test_every_model_pays_for_its_batches_and_its_scores_and_another_name_for_neither() -> None:
+    costs = replace(COSTS, launch_seconds=0.5, score_seconds=2.0, batch_items=4)
+    for prints, seconds in (("PQx", 33.5 + 13.5), ("PQ", 33.5 + 3.5), ("PQy", 33.5), ("R", 33.5 + 13.5)):
+        # 10 items of three segments in three batches, and what the second model has beyond the first
+        placement = place_chains([chain("a", "PQy"), chain("b", prints)], num_items=10, costs=costs, speeds=[1.0])
+        assert placement.seconds == pytest.approx(seconds), prints
+    quick = place_chains([chain("a", "PQ", seconds=0.25)], num_items=10, costs=costs, speeds=[2.0])
+    assert quick.seconds == pytest.approx((10 * 0.5 + 3.5) / 2)
+
+
+def test_weights_are_read_while_the_model_before_runs_and_only_the_first_ones_are_waited_for() -> None:
+    costs = replace(COSTS, weight_bytes_per_second=0.1)  # ten seconds for each segment, which runs for one
+    alone = place_chains([chain("a", "PQ")], num_items=1, costs=costs, speeds=[1.0])
+    assert alone.seconds == 20.0 + 2.0
+    both = place_chains([chain("a", "PQ"), chain("b", "PR")], num_items=1, costs=costs, speeds=[1.0])
+    assert both.seconds == 20.0 + 10.0 + 1.0
+
+
+def test_what_is_left_of_a_parcel_without_details_takes_its_share_of_the_time() -> None:
+    whole = Parcel(models=("a", "b", "c", "d"), seconds=10.0)
+    assert whole.without(lambda model: model == "b") == Parcel(models=("a", "c", "d"), seconds=7.5)
+    assert whole.without(lambda model: True) == Parcel(models=(), seconds=0.0)
 
 
 def test_more_workers_than_models_leave_some_idle() -> None:

@@ -164,7 +164,7 @@ def peak_by_moments(plan: Plan) -> int:
     outputs = [step.segments[-1].output_bytes_per_item for step in steps]
     moments = []
     for now, step in enumerate(steps):
-        there = sum(chunk * inputs[name] for name in inputs if users[name][0] <= now <= users[name][-1])
+        there = chunk * sum(inputs.values())
         for index in range(now):
             if steps[index].keep == "memory" and users[index][-1] >= now:
                 there += chunk * outputs[index]
@@ -178,7 +178,7 @@ def peak_by_moments(plan: Plan) -> int:
     total += sum({name: count for each in weights for name, count in each.items() if name in plan.resident}.values())
     if plan.prefetch:
         total += max(loose) if len(steps) > 1 or plan.num_chunks > 1 else 0
-        total += chunk * max(inputs.values()) if len(inputs) > 1 or plan.num_chunks > 1 else 0
+        total += chunk * sum(inputs.values()) if plan.num_chunks > 1 else 0
     return total
 
 
@@ -423,6 +423,22 @@ def test_chunks_are_forecast_as_if_each_was_walked_through() -> None:
     assert one_by_one.total_seconds == pytest.approx(1.0 + 36.0 + 12 / 50)
     assert one_by_one.weight_bytes_read == 12 * 30
     assert one_by_one.spill_seconds == pytest.approx(2 * 24 / 50)
+
+
+def test_of_two_chunks_the_second_reads_nothing_that_stayed_in_memory() -> None:
+    plan = make_plan([chain("x", "ab")], num_items=12, costs=COSTS)
+    plan = replace(plan, chunk_items=6, prefetch=False)
+    features = 12 / 50  # come back from disk to be scored
+    assert forecast_plan(plan).total_seconds == pytest.approx(2 * (2.0 + 12.0) + features)
+    resident = replace(plan, resident=frozenset("ab"))
+    assert forecast_plan(resident).total_seconds == pytest.approx(2.0 + 2 * 12.0 + features)
+    assert forecast_plan(resident).weight_bytes_read == 20
+
+
+def test_every_kind_of_input_is_decoded_for_itself() -> None:
+    costs = replace(COSTS, decode_seconds_per_item=0.5)
+    chains = [chain("x", "ab"), chain("y", "ac"), chain("z", "de", input="48px")]
+    assert forecast_plan(make_plan(chains, num_items=10, costs=costs)).decode_seconds == 2 * 5.0
 
 
 def test_sharing_is_counted() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from modelhound.analysis.racing import judge_rung, rung_sizes, worthwhile_rungs
+from modelhound.analysis.racing import close_race, judge_rung, rung_sizes, worthwhile_rungs
 
 
 def draw(accuracies: list[float], num_items: int, seed: int) -> np.ndarray:
@@ -20,6 +20,7 @@ def test_rungs_grow_fourfold_up_to_all_items() -> None:
     assert rung_sizes(2000, 10) == (100, 400, 2000)
     assert rung_sizes(1000, 100) == (1000,)
     assert rung_sizes(350, 2) == (350,)
+    assert rung_sizes(400, 2) == (100, 400)
     assert rung_sizes(8000, 10) == (100, 400, 1600, 8000)
 
 
@@ -40,6 +41,22 @@ def test_as_many_stay_as_are_asked_for() -> None:
     for top in (1, 2, 3, 4, 9):
         assert sum(verdict.stays for verdict in judge_rung("abcd", scores, top=top, risk=0.01, seed=0)) >= min(top, 4)
     assert sum(verdict.stays for verdict in judge_rung("abcd", scores, top=3, risk=0.01, seed=0)) == 3
+    assert {verdict.chance for verdict in judge_rung("abcd", scores, top=9, risk=0.01, seed=0)} == {1.0}
+
+
+def test_a_chance_is_that_of_a_normal_deviation_that_is_half_as_large_again() -> None:
+    """A mean of 400 items with a spread of 0.4 deviates by 0.02; 0.03 behind is one widened deviation: 15.9 %."""
+    steady, spread = np.full(400, 0.5), np.tile([0.07, 0.87], 200)
+    first, second = judge_rung("ab", np.stack([steady, spread]), top=1, risk=0.05, seed=0)
+    assert (first.chance, second.chance) == pytest.approx((0.841, 0.159), abs=0.02)
+    assert (first.score, second.score) == pytest.approx((0.5, 0.47))
+
+
+def test_a_chance_as_small_as_the_risk_is_still_taken() -> None:
+    scores = np.stack([np.full(400, 0.5), np.tile([0.07, 0.87], 200)])
+    chance = judge_rung("ab", scores, top=1, risk=0.05, seed=0)[1].chance
+    for risk, stays in ((chance, True), (np.nextafter(chance, 1), False)):
+        assert judge_rung("ab", scores, top=1, risk=risk, seed=0)[1].stays is stays
 
 
 @pytest.mark.parametrize("gap", [0.02, 0.05])
@@ -68,9 +85,10 @@ def test_rungs_go_where_judging_is_dearer_than_what_they_save() -> None:
     assert worthwhile_rungs((100, 400, 2000), forward_seconds_per_item=1e-6, judge_seconds=1.0) == (2000,)
 
 
-def test_a_rung_may_go_while_the_next_one_stays() -> None:
+@pytest.mark.parametrize("judge_seconds", [151.0, 799.0])
+def test_a_rung_may_go_while_the_next_one_stays(judge_seconds: float) -> None:
     """From 400 on 800 item-seconds can be hoped for, from 100 on only 150."""
-    assert worthwhile_rungs((100, 400, 2000), forward_seconds_per_item=1.0, judge_seconds=200.0) == (400, 2000)
+    assert worthwhile_rungs((100, 400, 2000), forward_seconds_per_item=1.0, judge_seconds=judge_seconds) == (400, 2000)
 
 
 def test_a_rung_that_would_pay_only_without_the_next_is_judged_against_the_next_that_stays() -> None:
@@ -82,3 +100,23 @@ def test_a_rung_that_would_pay_only_without_the_next_is_judged_against_the_next_
 def test_the_last_rung_is_always_all_items(judge_seconds: float) -> None:
     assert worthwhile_rungs((300,), forward_seconds_per_item=0.0, judge_seconds=judge_seconds) == (300,)
     assert worthwhile_rungs((100, 800), forward_seconds_per_item=1e-3, judge_seconds=judge_seconds)[-1] == 800
+
+
+def behind(*num_missed: int, num_items: int = 2000) -> dict[str, np.ndarray]:
+    """Models that miss so many of the items that the first gets, and are called by that number."""
+    return {str(each): (np.arange(num_items) >= each).astype(float) for each in num_missed}
+
+
+def test_a_race_is_close_where_few_items_decide_it_beyond_doubt() -> None:
+    """Of n items that all speak for one model, n deviate by sqrt(n): 4 are more than 1.96 deviations, and 3 are not."""
+    assert close_race(behind(0, 4)) == ("0", "4")
+    assert close_race(behind(0, 3)) == ()
+    assert close_race(behind(0, 5)) == ("0", "5")
+    assert close_race(behind(0, 7)) == ()  # 0.0035 behind is more than rounding does
+    assert close_race(behind(0)) == ()
+
+
+def test_a_close_race_is_between_the_first_and_two_more_in_any_order() -> None:
+    assert close_race(behind(5, 4, 0)) == ("0", "4", "5")
+    assert close_race(behind(3, 900, 5, 0)) == ("0", "5")  # 3 cannot be told from 0, and shares its rank
+    assert close_race(behind(5, 3, 2, 0)) == ()  # the third was the last to be looked at

@@ -38,12 +38,17 @@ def test_models_stand_best_first_with_the_mean_as_score() -> None:
 def test_the_interval_is_that_of_a_binomial_share() -> None:
     ranking = rank_models([model("a", hits(300))], rests_on=["ridge"], seed=0)
     half_width = 1.96 * np.sqrt(0.75 * 0.25 / 400)
-    assert ranking.models[0].interval == pytest.approx((0.75 - half_width, 0.75 + half_width), abs=0.005)
+    assert ranking.models[0].interval == pytest.approx((0.75 - half_width, 0.75 + half_width), abs=0.003)
+    narrow = rank_models([model("a", hits(300))], rests_on=["ridge"], seed=0, confidence=0.68)
+    half_width *= 0.994 / 1.96
+    assert narrow.models[0].interval == pytest.approx((0.75 - half_width, 0.75 + half_width), abs=0.002)
 
 
 def test_all_right_is_not_taken_for_certain() -> None:
     low, high = rank_models([model("a", np.ones(100, np.float32))], rests_on=["ridge"], seed=0).models[0].interval
     assert (low, high) == pytest.approx((0.025 ** (1 / 100), 1.0))  # the exact binomial bound
+    low, high = rank_models([model("a", np.zeros(100, np.float32))], rests_on=["ridge"], seed=0).models[0].interval
+    assert (low, high) == pytest.approx((0.0, 1 - 0.025 ** (1 / 100)))
 
 
 def test_models_that_differ_in_few_items_share_a_rank() -> None:
@@ -77,6 +82,10 @@ def test_items_that_were_not_tested_take_no_part() -> None:
     partly = np.array([1, 0, np.nan, np.nan, 1, 1], dtype=np.float32)
     ranking = rank_models([model("a", partly)], rests_on=["ridge"], seed=0)
     assert (ranking.num_items, ranking.models[0].score) == (4, 0.75)
+    other = np.array([np.nan, 0, 1, 1, 1, 0], dtype=np.float32)
+    ranking = rank_models([model("a", partly), model("b", other)], rests_on=["ridge"], seed=0)
+    assert ranking.num_items == 3  # those that both were tested on
+    assert {row.model: row.score for row in ranking.models} == pytest.approx({"a": 2 / 3, "b": 1 / 3})
 
 
 def test_the_control_is_ordered_by_size_and_its_agreement_is_stated() -> None:
@@ -113,13 +122,27 @@ def test_resampled_means_spread_as_means_do_however_items_are_drawn(num_items: i
     np.testing.assert_allclose(means[4], 1.0)
 
 
+@pytest.mark.parametrize("num_items", [40, 2000])
+def test_the_first_and_the_last_item_are_drawn_as_often_as_any_other(num_items: int) -> None:
+    shares = resample_means(np.eye(num_items)[[0, -1]], seed=0) * num_items
+    np.testing.assert_allclose(shares.mean(axis=1), 1.0, atol=0.1)  # a mean of 2000 counts with a deviation of 1
+
+
 def test_no_models_give_an_empty_ranking() -> None:
-    assert rank_models([], rests_on=["ridge"], seed=0).models == ()
+    ranking = rank_models([], rests_on=["ridge"], seed=0)
+    assert (ranking.models, ranking.num_items) == ((), 0)
 
 
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
-    [([1, 2, 3], [10, 20, 30], 1.0), ([1, 2, 3], [3, 2, 1], -1.0), ([1, 1], [1, 2], None), ([1], [1], None)],
+    [
+        ([1, 2, 3], [10, 20, 30], 1.0),
+        ([1, 2, 3], [3, 2, 1], -1.0),
+        ([1, 2], [2, 1], -1.0),
+        ([1, 1], [1, 2], None),
+        ([1, 2], [1, 1], None),
+        ([1], [1], None),
+    ],
 )
 def test_agreement_of_two_orders(first: list[float], second: list[float], expected: float | None) -> None:
     assert rank_agreement(first, second) == expected
@@ -134,7 +157,7 @@ def test_models_dropped_from_the_race_count_in_the_control() -> None:
             stamp="",
             num_parameters=100 + place,
             num_items=5,
-            score=0.5,
+            score=0.9 - 0.1 * place,
             chance=0.0,
             top=3,
             seconds=1.0,
@@ -144,8 +167,9 @@ def test_models_dropped_from_the_race_count_in_the_control() -> None:
     alone = rank_models(measured, rests_on=["ridge"], seed=0)
     together = rank_models(measured, rests_on=["ridge"], seed=0, dropped=dropped)
     assert alone.size_agreement == 1
-    assert together.size_agreement is not None
-    assert together.size_agreement < 0
+    # Behind all others, whatever they scored on the few items they saw, and among themselves in that order: larger is worse in
+    # all 9 pairs of one of them with a winner and in their own 3, and better in the 3 pairs of winners.
+    assert together.size_agreement == pytest.approx((3 - 9 - 3) / 15)
     assert together.by_size == ("d2", "d1", "d0", "m0", "m1", "m2")
     assert [row.size_rank for row in together.models] == [4, 5, 6]
     assert [row.model for row in together.models] == [row.model for row in alone.models]

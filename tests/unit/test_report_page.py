@@ -45,7 +45,7 @@ def section_names(page: Page) -> list[str]:
 def test_the_page_answers_which_model_how_sure_how_fast_and_why(tmp_path: Path) -> None:
     page = page_of(write_search(tmp_path / "run", ["zoo:best", "zoo:middle", "zoo:worst"], num_items=400))
     assert plain_text(page.answer).startswith("zoo:best suits fashion best: ")
-    assert "at 95% confidence" in plain_text(page.answer)
+    assert ", 95% interval)" in plain_text(page.answer)
     assert [figure.question for figure in page.figures] == ["Which model", "How sure", "How fast", "Why"]
     assert page.figures[1].value == "100% chance"
     assert "over middle, the first that is clearly worse" in page.figures[3].note
@@ -298,3 +298,8 @@ def test_features_that_were_remembered_say_nothing_of_speed(tmp_path: Path) -> N
     assert [row[place].text == "–" for row in table.rows] == [True, False, True]
     assert "search_speed" not in [chart.name for chart in page.charts]  # one that was run is nothing to compare
     assert "search_size" in [chart.name for chart in page.charts]
+    last = [each for each in run.of(ModelMeasured) if each.model == "zoo:b"]
+    append_all(RunFolder(path), [msgspec.structs.replace(last[0], phases=remembered[0].phases)])
+    (told,) = [section for section in page_of(path).sections if section.name == "time"]
+    assert "No network was run" in told.lead
+    assert told.blocks == ()  # bars that are all "other" show nothing

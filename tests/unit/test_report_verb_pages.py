@@ -9,7 +9,7 @@ import pytest
 from modelhound.records import ConfigurationProfiled, LatencyFailed, LatencyMeasured, RankTrained, Record
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
-from modelhound.report.parts import Page, plain_text
+from modelhound.report.parts import Page, Table, plain_text
 from modelhound.store import open_run, read_run
 from verb_runs import write_verb_runs
 
@@ -43,6 +43,9 @@ def test_loader_names_the_pair_and_what_it_costs(pages: dict[str, Page]) -> None
         "Why": "decode-bound",
     }
     assert page.next_step == ("Use it", "hound search photos --loader loader.json")
+    (numbers,) = [section for section in page.sections if section.name == "answer"]
+    captions = [block.caption.partition(".")[0] for block in numbers.blocks if isinstance(block, Table)]
+    assert captions == ["Regret of pairs", "Models"]  # and no table of the fields of what is recommended
 
 
 def test_train_gives_the_score_with_its_interval_the_bound_and_the_scaling(pages: dict[str, Page]) -> None:
@@ -76,6 +79,9 @@ def test_breakeven_counts_models_for_every_scenario(pages: dict[str, Page]) -> N
         *("S1, one after the other", "S1, all together", "S2, one after the other", "S2, all together"),
     ]
     assert plain_text(page.sentences[0]).startswith("S1: ")
+    (numbers,) = [section for section in page.sections if section.name == "answer"]
+    cells = [cell.text for block in numbers.blocks if isinstance(block, Table) for row in block.rows for cell in row]
+    assert not any(text == "None" or "hyper-parameters do not matter" in text for text in cells)
 
 
 def test_every_page_has_the_charts_of_its_verb_before_its_tables(pages: dict[str, Page]) -> None:

@@ -15,6 +15,16 @@ def test_much_arithmetic_on_few_bytes_is_compute_bound() -> None:
     assert regime.sentence == "compute-bound: reaches 0.80 of the compute ceiling"
 
 
+def test_shares_are_of_what_the_device_could_have_done_in_that_time() -> None:
+    regime = find_regime(0.1, flops=8e10, moved_bytes=1e9, ceilings=CEILINGS, host_seconds=0.05)
+    assert (regime.compute_share, regime.memory_share) == (pytest.approx(0.8), pytest.approx(0.1))
+    regime = find_regime(4.0, flops=1e12, moved_bytes=2e11, ceilings=CEILINGS, device_seconds=3.6)
+    assert (regime.compute_share, regime.memory_share) == (pytest.approx(0.25), pytest.approx(0.5))
+    assert (regime.bound, regime.waiting_share) == ("memory", pytest.approx(0.1))
+    assert find_regime(0.1, host_seconds=0.08).bound == "unknown"  # eight tenths of the time, and nine would be much
+    assert find_regime(0.1, host_seconds=0.095).bound == "launch"
+
+
 def test_many_bytes_with_little_arithmetic_are_memory_bound() -> None:
     regime = find_regime(1.0, flops=1e10, moved_bytes=7e10, ceilings=CEILINGS)
     assert (regime.bound, regime.sentence) == ("memory", "memory-bound: reaches 0.70 of the memory ceiling")
@@ -75,3 +85,13 @@ def test_kinds_of_operators_have_ceilings_of_their_own() -> None:
     operators = [("product", 200.0, 1.0, 0.0, 1), ("convolution", 200.0, 1.0, 4.0, 2), ("other", 0.0, 5.0, 0.0, 1)]
     assert least_seconds(operators, ceilings) == pytest.approx((200 / 20 + 2 * 200 / 100, 0.5))
     assert reorder_seconds(operators, ceilings, batch=3) == pytest.approx(2 * 2 * (3 * 1.0 + 4.0) / 10)
+
+
+def test_half_as_wide_numbers_are_moved_in_half_the_time_and_every_convolution_counts() -> None:
+    ceilings = Ceilings(flops_per_second=100.0, bytes_per_second=10.0)
+    operators = [("convolution", 10.0, 5.0, 4.0, 3), ("grouped", 0.0, 6.0, 0.0, 1), ("other", 0.0, 8.0, 0.0, 1)]
+    # The convolutions take 0.2 s to compute and 1.4 s to move for two items; at half the width, 0.7 s.
+    assert least_seconds(operators, ceilings, batch=2) == pytest.approx((0.0, 3 * 1.4 + 1.2 + 1.6))
+    assert least_seconds(operators, ceilings, batch=2, width=0.5) == pytest.approx((0.0, (3 * 1.4 + 1.2 + 1.6) / 2))
+    assert least_seconds(operators, ceilings, batch=2, width=0.1) == pytest.approx((3 * 0.2, 0.12 + 0.16))
+    assert reorder_seconds(operators, ceilings, batch=2, width=0.5) == pytest.approx(2 * (3 * 1.4 + 1.2) / 2)

@@ -53,6 +53,7 @@ def make_specimen(blueprint: Blueprint, name: str, changes: Mapping[str, torch.T
         tensors=tensors,
         digests={each: hash_tensor(tensor) for each, tensor in tensors.items()},
         fingerprints=(),
+        is_mapped=False,
         classifier=None,
     )
 

@@ -80,3 +80,17 @@ def test_a_header_that_does_not_fit_its_file_is_refused(tmp_path: Path, entry: d
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 8)
     with pytest.raises(ModelError, match=r"cannot read weights of file:a from 'a\.safetensors'"):
         read_tensors("file:a", tmp_path / "a.safetensors")
+
+
+def test_a_file_that_is_cut_short_later_is_refused_before_it_is_looked_at_and_one_that_is_deleted_is_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file(some_tensors(), path)
+    ours, whole = open_tensors([path]), path.read_bytes()
+    ours.check_whole()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ModelError, match="somebody has cut it short"):
+        ours.check_whole()
+    path.unlink()
+    ours.check_whole()

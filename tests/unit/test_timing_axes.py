@@ -5,7 +5,7 @@ import pytest
 from modelhound.errors import RequestError
 from modelhound.records import LatencyPoint
 from modelhound.settings import LatencySettings
-from modelhound.timing.axes import Candidate, describe_base, list_points, shuffle_points, sizes_of
+from modelhound.timing.axes import Candidate, describe_base, list_points, shuffle_points, sizes_of, too_long
 
 PHOTOS = Candidate(model="tv:resnet18", modality="image", own_size=224)
 TEXTS = Candidate(model="hf:bert", modality="text", own_size=128, max_tokens=512)
@@ -51,6 +51,17 @@ def test_a_longer_model_gets_longer_texts() -> None:
 def test_texts_longer_than_a_model_takes_are_refused_with_what_it_takes() -> None:
     with pytest.raises(RequestError, match=r"hf:bert at 513 tokens: expected at most 512"):
         points_of((TEXTS,), sequence=(16, 513))
+
+
+def test_a_length_that_one_model_of_several_takes_is_timed_with_that_one() -> None:
+    longer = Candidate(model="hf:longformer", modality="text", own_size=128, max_tokens=4096)
+    points = points_of((TEXTS, longer), sequence=(16, 600))
+    assert {(point.model, point.tokens) for point in points} == {
+        *(("hf:bert", 16), ("hf:longformer", 16), ("hf:longformer", 600)),
+    }
+    ((model, length, why),) = too_long((TEXTS, longer), LatencySettings(sequence=(16, 600)))
+    assert (model, length) == ("hf:bert", 600)
+    assert "at most 512" in why
 
 
 @pytest.mark.parametrize(("candidate", "axis"), [(PHOTOS, "sequence"), (TEXTS, "image")])

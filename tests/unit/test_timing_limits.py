@@ -1,5 +1,6 @@
 """A point that is bound to fail is a row before it is tried, in this run and in the next."""
 
+import msgspec
 import pytest
 
 from modelhound.analysis.memory import fit_memory
@@ -25,9 +26,17 @@ def point(batch: int, precision: str = "fp32", image: int = 64) -> LatencyPoint:
     return LatencyPoint(model="tv:x", batch=batch, image=image, precision=precision, device="cpu")
 
 
-def make_limits(limit_bytes: int = 1000 * MEGABYTE, memo: Memo | None = None, timeout: float = 100.0) -> Limits:
-    costs = {("tv:x", 64): COST, ("tv:x", 128): COST}
-    return Limits(costs, {"cpu": limit_bytes}, device_names={"cpu": "a CPU"}, timeout=timeout, memo=memo)
+def make_limits(
+    limit_bytes: int = 1000 * MEGABYTE, memo: Memo | None = None, timeout: float = 100.0, stamp: str = ""
+) -> Limits:
+    return Limits(
+        {("tv:x", 64): COST, ("tv:x", 128): COST},
+        {"cpu": limit_bytes},
+        device_names={"cpu": "a CPU"},
+        stamps={"tv:x": stamp},
+        timeout=timeout,
+        memo=memo,
+    )
 
 
 def measured(at: LatencyPoint, peak_bytes: float, seconds: float = 0.1) -> LatencyMeasured:
@@ -125,8 +134,23 @@ def test_a_point_that_timed_out_is_tried_again_where_it_may_take_longer() -> Non
     refused = limits.refuse(point(100))
     assert refused is not None
     known = [refused, failed(point(64), "out of memory"), failed(point(32), "crashed"), failed(point(16), "timed out")]
-    assert set(settled(known, 10.0)) == {point(100), point(64)}
-    assert set(settled(known, 600.0)) == {point(64)}
+    assert set(settled(known, 10.0, {})) == {point(100), point(64)}
+    assert set(settled(known, 600.0, {})) == {point(64)}
+
+
+def test_what_is_known_of_a_network_counts_until_its_files_change() -> None:
+    known = [
+        msgspec.structs.replace(measured(point(1), 1.0), stamp="12 kB, Monday"),
+        failed(point(64), "out of memory"),
+    ]
+    assert set(settled(known, 10.0, {point(1).model: "12 kB, Monday"})) == {point(1)}
+    assert not settled(known, 10.0, {point(1).model: "13 kB, Tuesday"})
+
+
+def test_memory_that_a_network_took_before_it_was_edited_is_not_held_against_it() -> None:
+    make_limits(memo=Memo("edited")).add(failed(point(64), "out of memory"))
+    assert make_limits(memo=Memo("edited")).refuse(point(64)) is not None
+    assert make_limits(memo=Memo("edited"), stamp="later").refuse(point(64)) is None
 
 
 def test_one_probe_below_its_weights_does_not_make_memory_shrink() -> None:

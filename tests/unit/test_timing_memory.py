@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from modelhound.compat import is_out_of_memory
-from modelhound.timing.memory import PeakMemory, count_swapped_pages, limited_memory, usable_memory_bytes
+from modelhound.meter import PeakMemory
+from modelhound.timing.memory import count_swapped_pages, limited_memory, usable_memory_bytes
 
 MEGABYTE = 10**6
 

@@ -43,6 +43,14 @@ def test_a_data_bound_run_says_by_how_much_and_how_many_workers() -> None:
     assert "--workers 10" in verdict.advice
 
 
+def test_a_model_bound_run_is_advised_only_what_it_does_not_use_yet() -> None:
+    times = {"live": 0.2, "host batches": 0.2, "device batches": 0.2}
+    assert judge_blocks(blocks(times, unused=("--compile",))).advice == (
+        "a step of 200 ms is the model's own: use --compile, a smaller model, or more --ranks"
+    )
+    assert "--" not in judge_blocks(blocks(times)).advice.replace("--ranks", "")
+
+
 def test_ranks_on_other_machines_take_no_cores_of_this_one() -> None:
     times = {"live": 0.20, "host batches": 0.10}
     assert "--workers 8" in judge_blocks(blocks(times, num_ranks=8, num_cores=32, num_local_ranks=4)).advice
@@ -182,6 +190,15 @@ def test_perfect_scaling_loses_nothing() -> None:
     assert [point.efficiency for point in scaling.points] == pytest.approx([1, 1, 1])
     assert scaling.last_worthy_rank is None
     assert "worth it as far as thousands" in scaling.sentence
+
+
+def test_where_one_rank_was_not_measured_the_fewest_count_as_if_they_scaled_perfectly() -> None:
+    records = [*ranks(2, forward=0.1), *ranks(4, forward=0.1, exchange=0.1)]
+    scaling = measure_scaling([run(4), run(2)], records)
+    assert [(point.num_ranks, point.speedup, point.efficiency) for point in scaling.points] == [
+        (2, pytest.approx(2.0), pytest.approx(1.0)),
+        (4, pytest.approx(2.0), pytest.approx(0.5)),  # twice the ranks, of which each takes twice as long
+    ]
 
 
 def test_the_loss_is_split_by_its_causes_and_adds_up() -> None:

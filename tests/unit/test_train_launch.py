@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import traceback
 from pathlib import Path
@@ -59,6 +61,20 @@ def test_a_killed_rank_ends_the_run_with_its_name_and_last_words(tmp_path: Path)
 def test_an_error_of_ours_stays_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^cannot use 'these': expected others$"):
         call("refuse", tmp_path / "ranks", num_ranks=1)
+
+
+def test_a_rank_does_not_outlive_the_command_that_started_it() -> None:
+    """Killed with SIGKILL, it can tell nobody."""
+    command = subprocess.Popen(["sleep", "60"])
+    waiting = (
+        "import sys, time, modelhound.launch.rank_child as child; child.end_with(int(sys.argv[1])); time.sleep(60)"
+    )
+    rank = subprocess.Popen([sys.executable, "-c", waiting, str(command.pid)])
+    with pytest.raises(subprocess.TimeoutExpired):
+        rank.wait(1.5)
+    command.kill()  # and a zombie from then on, since nobody has asked how it ended
+    assert rank.wait(30) == 4
+    command.wait()
 
 
 def test_ranks_are_spread_over_whole_nodes() -> None:

@@ -236,10 +236,8 @@ def _advise(bound: str, measured: BlocksMeasured, needed: int | None, step: floa
         return "use a larger --batch, or prepared items of a smaller size"
     if bound == "communication-bound":
         return "use --accumulate 2 or more, a larger --batch, or fewer --ranks"
-    return (
-        f"a step of {seconds_text(step)} is the model's own: use --precision bf16 or --compile on a GPU, a smaller model, or "
-        "more --ranks"
-    )
+    faster = ", ".join((*measured.unused, "a smaller model"))
+    return f"a step of {seconds_text(step)} is the model's own: use {faster}, or more --ranks"
 
 
 def _times(speedup: float) -> str:

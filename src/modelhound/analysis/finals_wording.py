@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from modelhound.analysis.wording import count_text, duration_text, metric_interval_text, metric_text
 from modelhound.records import Finalist, FinalsAnswer
 
-__all__ = ["STATES", "basis_sentence", "chance_text", "cost_sentence", "verdict_sentence"]
+__all__ = ["STATES", "basis_sentence", "chance_text", "cost_sentence", "headline_sentence", "verdict_sentence"]
 
 STATES = {"in": "to the end", "dropped": "dropped: had lost", "left behind": "left: budget", "failed": "failed"}
 """How far a finalist came, for a table."""
@@ -35,9 +35,23 @@ def verdict_sentence(finals: FinalsAnswer, data: str, num_parameters: Mapping[st
         )
     smallest = min(tied, key=lambda row: num_parameters.get(row.model, 0))
     return f"Cannot tell {len(tied)} finalists apart", (
-        f" on {data}: {first.model} is ahead with a chance of {chance} to be the best ({expected}). The smallest of them is "
+        f" on {data}: {first.model} is ahead with a chance of {chance} to be the best: {expected}. The smallest of them is "
         f"{smallest.model} ({count_text(num_parameters.get(smallest.model, 0))} parameters)."
     )
+
+
+def headline_sentence(finals: FinalsAnswer, data: str) -> tuple[str, str]:
+    """The same without what figures beside it tell: for large letters."""
+    if finals.verdict in ("failed", "cannot tell"):
+        return verdict_sentence(finals, data, {})
+    first = finals.finalists[0]
+    chance = f"a chance of {chance_text(first.chance)} to be the best"
+    num_tied = sum(row.place == first.place for row in finals.finalists)
+    if finals.verdict == "won":
+        return first.model, f" wins the finals on {data}, with {chance}."
+    if num_tied == 1:
+        return first.model, f" is ahead on {data}, but only with {chance}."
+    return f"Cannot tell {num_tied} finalists apart", f" on {data}: {first.model} is ahead, with {chance}."
 
 
 def basis_sentence(finals: FinalsAnswer) -> str:

@@ -94,13 +94,6 @@ class Exponent(msgspec.Struct, frozen=True, kw_only=True):
     """Slope through the points beyond the knee, where there are three."""
     past_knee_interval: Interval | None = None
 
-    @property
-    def changes(self) -> bool:
-        """Whether the exponent differs between the smallest and the largest size."""
-        return (
-            self.at_start_interval[1] < self.at_end_interval[0] or self.at_end_interval[1] < self.at_start_interval[0]
-        )
-
 
 class Law(msgspec.Struct, frozen=True, kw_only=True):
     """What a sweep along one axis says. Without `chosen`, it cannot be told, and the sentence says why."""

@@ -204,8 +204,9 @@ def _advise_on_bounds(
     steps = [each.step.of(pair[0]) / pair[0] for each in parts]
     return Advice(
         text=f"{'; '.join(texts)}.",
-        evidence=f"{rate:.0f} items/s are loaded {_workers_text(pair[1])} where nothing computes; {1 / max(steps):.0f} to "
-        f"{1 / min(steps):.0f} items/s are computed on {around.device} where nothing loads.",
+        evidence=f"{rate:.0f} items/s are loaded {_workers_text(pair[1])} where nothing computes; "
+        f"{' to '.join(dict.fromkeys(f'{1 / each:.0f}' for each in (max(steps), min(steps))))} items/s are computed on "
+        f"{around.device} where nothing loads.",
     )
 
 

@@ -70,7 +70,6 @@ class LoadLaw:
     """Log batch size -> log seconds of one item without workers."""
     stop: tuple[tuple[float, float], ...]
     """Number of workers -> seconds to end them."""
-    batch_bytes_per_item: float = 0.0
 
     def item_seconds(self, batch: int, workers: int) -> float:
         """Of one item in one of so many processes."""
@@ -160,7 +159,6 @@ def fit_load(measured: Sequence[LoadMeasured]) -> LoadLaw:
         by_workers=by_workers,
         inline=tuple(sorted((math.log(batch), math.log(seconds)) for batch, seconds in inline.items())),
         stop=tuple(sorted((float(workers), seconds) for workers, seconds in stops.items())) or ((1.0, 0.0),),
-        batch_bytes_per_item=max((each.batch_bytes / each.batch for each in measured), default=0.0),
     )
 
 

@@ -8,9 +8,18 @@ Nothing here knows who wrote them. Commands and pages ask the same functions, so
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from modelhound.records import BlocksMeasured, ModelTrained, OperatorsProfiled, RankTrained
+from modelhound.records import (
+    BlocksMeasured,
+    LatencyFailed,
+    LatencyMeasured,
+    LatencyPoint,
+    ModelTrained,
+    OperatorsProfiled,
+    RankTrained,
+    Record,
+)
 
-__all__ = ["newest", "newest_of_runs"]
+__all__ = ["newest", "newest_of_runs", "newest_points"]
 
 One = TypeVar("One")
 OfRun = TypeVar("OfRun", RankTrained, BlocksMeasured, OperatorsProfiled)
@@ -19,6 +28,20 @@ OfRun = TypeVar("OfRun", RankTrained, BlocksMeasured, OperatorsProfiled)
 def newest(records: Iterable[One], key: Callable[[One], Hashable]) -> list[One]:
     """The last record of each key, in the order in which keys came first."""
     return list({key(each): each for each in records}.values())
+
+
+def newest_points(
+    records: Iterable[Record],
+) -> tuple[dict[LatencyPoint, LatencyMeasured], dict[LatencyPoint, LatencyFailed]]:
+    """Every point of a sweep as it was seen last: those with a time, and those without.
+
+    One that has a time is tried again only where its network is another by now.
+    """
+    rows = newest(
+        (each for each in records if isinstance(each, LatencyMeasured | LatencyFailed)), lambda each: each.point
+    )
+    measured = {each.point: each for each in rows if isinstance(each, LatencyMeasured)}
+    return measured, {each.point: each for each in rows if isinstance(each, LatencyFailed)}
 
 
 def newest_of_runs(records: Iterable[OfRun], trained: Sequence[ModelTrained]) -> list[OfRun]:

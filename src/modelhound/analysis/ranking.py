@@ -64,22 +64,17 @@ def rank_models(
     everybody: list[ModelMeasured | ModelDropped] = [*measured, *dropped]
     by_size = sorted(everybody, key=lambda record: (-record.num_parameters, record.model))
     size_ranks = {record.model: rank for rank, record in enumerate(by_size, start=1)}
-    rows = []
-    for rank, index in zip(ranks, order, strict=True):
-        record = measured[index]
-        rows.append(
-            RankedModel(
-                rank=rank,
-                model=record.model,
-                score=float(scores[index]),
-                interval=_score_interval(item_scores[index], resampled[index], confidence),
-                scores=record.scores,
-                num_parameters=record.num_parameters,
-                seconds=record.wall_seconds,
-                tied=ranks.count(rank) > 1,
-                size_rank=size_ranks[record.model],
-            )
+    rows = [
+        _row(
+            measured[index],
+            rank=rank,
+            score=float(scores[index]),
+            interval=_score_interval(item_scores[index], resampled[index], confidence),
+            tied=ranks.count(rank) > 1,
+            size_rank=size_ranks[measured[index].model],
         )
+        for rank, index in zip(ranks, order, strict=True)
+    ]
     return Ranking(
         rests_on=tuple(rests_on),
         metric=metric,
@@ -91,6 +86,22 @@ def rank_models(
             [*scores.tolist(), *(scores.min() - 2 + record.score for record in dropped)],
             [float(record.num_parameters) for record in everybody],
         ),
+    )
+
+
+def _row(
+    record: ModelMeasured, *, rank: int, score: float, interval: tuple[float, float], tied: bool, size_rank: int
+) -> RankedModel:
+    return RankedModel(
+        rank=rank,
+        model=record.model,
+        score=score,
+        interval=interval,
+        scores=record.scores,
+        num_parameters=record.num_parameters,
+        seconds=record.wall_seconds,
+        tied=tied,
+        size_rank=size_rank,
     )
 
 

@@ -23,7 +23,7 @@ from scipy import linalg, special
 
 from modelhound.analysis.pairs import Pair, PairTimes, find_unrest, scatter
 
-__all__ = ["COMPOSED", "UNKNOWN", "Belief", "Doubt", "Drift", "believe", "choose_next", "first_pairs"]
+__all__ = ["COMPOSED", "Belief", "Doubt", "Drift", "believe", "choose_next"]
 
 _NUM_VERSIONS = 400
 _NO_WORKERS = 1 / 8  # far below one: nothing overlaps and nothing is forked, so it is wrong in ways of its own
@@ -80,22 +80,6 @@ COMPOSED = Doubt(
     along_workers=1.5,
 )
 """Where loading and computing were measured apart and put together."""
-
-UNKNOWN = Doubt(
-    of_model=0.5,
-    of_batch=0.3,
-    of_workers=0.6,
-    of_both=0.05,
-    of_pair=0.003,
-    of_model_and_pair=0.003,
-    of_model_along=0.003,
-    of_step=0.0,
-    of_guess=0.0,
-    of_load=0.0,
-    along_batch=2.5,
-    along_workers=2.5,
-)
-"""Where nothing is known but that times change smoothly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,12 +150,7 @@ def believe(
     else:
         noises = np.full(int(works.sum()), noise)
     cells = [(int(row), int(column)) for row, column in np.argwhere(works)]
-    prior = _covariance(cells, pairs, doubt)
-    if guessed is not None:
-        batches = np.array([pairs[column][0] for _, column in cells])
-        rows = np.array([row for row, _ in cells])
-        alike = (rows[:, None] == rows) & (batches[:, None] == batches)
-        prior += doubt.of_guess**2 * alike * np.outer(guessed[works], guessed[works])
+    prior = _prior(cells, pairs, doubt, guessed)
     places = {cell: place for place, cell in enumerate(cells)}
     seen = [(cell, number) for cell in runs if cell in places for number in range(len(runs[cell]))]
     is_measured = np.zeros(expected.shape, np.bool_)
@@ -242,16 +221,18 @@ def _loss(behind: Floats, variance: Floats) -> Floats:
     return np.asarray(deviation * (np.exp(-(ratio**2) / 2) / np.sqrt(2 * np.pi) - ratio * special.ndtr(-ratio)))
 
 
-def first_pairs(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-    """Where to begin when nothing is known: the middle, and from there towards the ends of both axes."""
-    batches, workers = (sorted({pair[axis] for pair in pairs}) for axis in (0, 1))
-    middle = (batches[(len(batches) - 1) // 2], workers[(len(workers) - 1) // 2])
-    around = [
-        middle,
-        *((each, middle[1]) for each in (batches[0], batches[-1])),
-        *((middle[0], workers[round(share * (len(workers) - 1))]) for share in (0.25, 0.75)),
-    ]
-    return tuple(dict.fromkeys(pair for pair in around if pair in pairs))
+def _prior(
+    cells: Sequence[tuple[int, int]], pairs: Sequence[Pair], doubt: Doubt, guessed: NDArray[np.bool_] | None
+) -> Floats:
+    """Covariance of the cells before any run; where it is `guessed` ([models, pairs]), with more doubt."""
+    prior = _covariance(cells, pairs, doubt)
+    if guessed is None:
+        return prior
+    rows = np.array([row for row, _ in cells])
+    batches = np.array([pairs[column][0] for _, column in cells])
+    beyond = np.array([guessed[cell] for cell in cells])
+    alike = (rows[:, None] == rows) & (batches[:, None] == batches)
+    return np.asarray(prior + doubt.of_guess**2 * alike * np.outer(beyond, beyond))
 
 
 def _covariance(cells: Sequence[tuple[int, int]], pairs: Sequence[Pair], doubt: Doubt) -> Floats:

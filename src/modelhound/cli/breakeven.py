@@ -59,7 +59,14 @@ def breakeven(
     with bars() as watch:
         result = run_breakeven(settings, watch=watch)
     write_charts(lambda: _draw(result), charts, analysis=analysis, words=lambda drawn: _in_words(result, drawn))
-    present(result.run, document=result.to_json, tables=lambda: _show_breakeven(result), json=json, show=show)
+    present(
+        result.run,
+        document=result.to_json,
+        tables=lambda: _show_breakeven(result),
+        json=json,
+        show=show,
+        is_empty=not result.findings.rows,
+    )
     return DONE if result.findings.counts else FAILED
 
 

@@ -6,8 +6,8 @@ Results go to stdout, progress and messages to stderr. Colours and bars only whe
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bars",
     "complain",
+    "make_fitting_table",
     "make_table",
     "open_console",
     "print_json",
@@ -25,14 +26,44 @@ __all__ = [
 ]
 
 
+_NAMES = ("model", "run")  # a name that is broken in two cannot be copied
+_MOST_UNBROKEN = 44  # characters; a longer name would leave no room for anything else
+
+
 def make_table(*columns: str) -> "Table":
     """A plain table; a column whose name ends in ">" is aligned to the right."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    class NamingTable(Table):
+        def add_row(self, *cells: Any, **more: Any) -> None:
+            super().add_row(*cells, **more)
+            for column, cell in zip(self.columns, cells, strict=False):
+                if column.header in _NAMES and len(str(cell)) > _MOST_UNBROKEN:
+                    column.no_wrap = False
+
+    table = NamingTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
+        name = column.rstrip(">")
+        justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in _NAMES)
+    return table
+
+
+def make_fitting_table(
+    console: "Console", columns: "Mapping[str, Sequence[str]]", left_out: "Iterable[Collection[str]]"
+) -> "Table":
+    """All of these columns, or as many as fit: without those of the first of `left_out` that is enough, or of the last."""
+    unlimited = console.options.update(max_width=10_000)  # a measurement is cut to the screen otherwise
+    for names in left_out:
+        kept = {name: cells for name, cells in columns.items() if name not in names}
+        table = make_table(*kept)
+        for cells in zip(*kept.values(), strict=True):
+            table.add_row(*cells)
+        if console.measure(table, options=unlimited).maximum <= console.width:
+            return table
+    for column in table.columns:
+        column.no_wrap = False  # or numbers would be broken instead of names
     return table
 
 

@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from modelhound.records import FinalsAnswer, Ranking
+    from modelhound.settings import SearchSettings
 
 __all__ = ["show_finals"]
 
 
-def show_finals(ranking: "Ranking", data: str, console: "Console") -> None:
+def show_finals(ranking: "Ranking", settings: "SearchSettings", console: "Console") -> None:
     """The table of the finals, who won and how sure that is, what it took and how to go on."""
     from rich.markup import escape
 
@@ -24,12 +25,15 @@ def show_finals(ranking: "Ranking", data: str, console: "Console") -> None:
         return
     console.print(_finals_table(finals))
     sizes = {row.model: row.num_parameters for row in ranking.models}
-    strong, rest = verdict_sentence(finals, data, sizes)
+    strong, rest = verdict_sentence(finals, settings.data, sizes)
     console.print(f"[bold]{escape(strong)}[/bold]{escape(rest)} {basis_sentence(finals)}".rstrip(), highlight=False)
     console.print(cost_sentence(finals), markup=False, highlight=False)
     if finals.read_back is not None:
-        command = f"hound train {data} --model {finals.read_back}"
-        console.print(f"Go on from its checkpoint: {command}", markup=False, highlight=False)
+        from modelhound.records import to_plain
+        from modelhound.report.commands import command_to_train
+
+        command = command_to_train(to_plain(settings), finals.read_back)
+        console.print(f"Go on from its checkpoint: {command}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _finals_table(finals: "FinalsAnswer") -> "Table":

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 __all__ = ["DATA", "MODELS", "in_groups", "output_group"]
 
@@ -21,8 +21,11 @@ DATA = ("data", "columns", "task", "split", "limit", "seed", "follow_links")
 MODELS = ("models", "where", "weights", "arch", "pooling", "layers", "tokens", "allow_code")
 """What all verbs that take models ask of them."""
 
-_ALSO_CALLED = {"models": "--model", "model": "--models", "sequence": "--tokens"}
+_ALSO_CALLED = {"models": "--model", "model": "--models", "sequence": "--tokens", "sizes": "--items"}
 """Field -> what the same thing is called elsewhere: whoever has learnt one name need not learn the other."""
+
+_SHARES = ("budget", "risk", "width")
+"""Fields that are shares: 5% says the same as 0.05."""
 
 output_group = Group("Output", sort_key=100)
 """For what all commands share: --charts, --open, --json."""
@@ -37,10 +40,22 @@ def in_groups(settings: type[Settings], topics: Mapping[str, Sequence[str]]) -> 
         raise TypeError(f"the topics of {settings.__name__} must hold each field once: {set(topic_of) ^ set(known)}")
     hints = get_type_hints(settings, include_extras=True)
     annotations: dict[str, Any] = {
-        name: Annotated[hints[name], Parameter(group=groups[topic_of[name]], alias=_ALSO_CALLED.get(name))]
+        name: Annotated[
+            hints[name],
+            Parameter(
+                group=groups[topic_of[name]],
+                alias=_ALSO_CALLED.get(name),
+                converter=_as_written if name in _SHARES else None,
+            ),
+        ]
         for name in known
     }
     return type(settings.__name__, (settings,), {"__annotations__": annotations, "__doc__": settings.__doc__})
+
+
+def _as_written(wanted: type[float], tokens: Sequence[Token]) -> str:
+    """The settings read it, and know what is allowed."""
+    return tokens[0].value
 
 
 def _group(topic: str, number: int) -> Group:

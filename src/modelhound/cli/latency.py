@@ -1,6 +1,7 @@
 """`hound latency`."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -59,8 +60,10 @@ def latency(
         Of the charts' axes.
     """
     settings = settings or LatencySettings()
-    limit = parse_share("fail-if-slower", fail_if_slower) if fail_if_slower is not None else None
+    limit = parse_share("fail-if-slower", fail_if_slower, most=10) if fail_if_slower is not None else None
     _check(explain, compare, limit, charts, scale, show)
+    if len(compare) > 1:
+        _refuse_sweep(settings)
     if explain:
         return _explain(settings, json)
     from modelhound.verbs.latency import compare_latency, run_latency
@@ -88,7 +91,7 @@ def latency(
     def document() -> dict[str, object]:
         return {**result.to_json(), **({"comparison": _comparison_json(found)} if found else {})}
 
-    present(result.run, document=document, tables=tables, json=json, show=show)
+    present(result.run, document=document, tables=tables, json=json, show=show, is_empty=not result.measured)
     slower = limit is not None and found is not None and found.slower
     return FAILED if slower or not result.measured else DONE
 
@@ -122,6 +125,17 @@ def _check(
         raise RequestError("cannot use --charts while runs are compared: expected a sweep, leave one of them out")
     if scale != "log" and charts is None:
         raise RequestError(f"cannot use --scale {scale} without charts: expected --charts FOLDER beside it")
+
+
+def _refuse_sweep(settings: LatencySettings) -> None:
+    """Where earlier runs are compared with each other, nothing is measured."""
+    usual = LatencySettings()
+    given = [each.name for each in fields(settings) if getattr(settings, each.name) != getattr(usual, each.name)]
+    if given:
+        raise RequestError(
+            f"cannot use --{given[0].replace('_', '-')} while runs are compared: expected nothing to be measured, leave it out "
+            "or name one run with --compare"
+        )
 
 
 def _draw(result: "LatencyResult", scale: Literal["log", "linear"]) -> "tuple[Chart, ...]":

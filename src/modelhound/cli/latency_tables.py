@@ -151,13 +151,16 @@ def _show_details(result: "LatencyResult", console: "Console") -> None:
         *(("host>", "kernels>") if apart else ()),
         *("items/s>", "GFLOP/s>", "memory>", "bound by"),
     )
+    several = len({(record.point.precision, record.point.device) for record in result.measured}) > 1
+    last = ""
     for record, row in zip(result.measured, result.summaries, strict=True):
+        where = f", {record.point.precision}, {record.point.device}" if several else ""
         interval = (
             f"{seconds_text(row.interval[0])} – {seconds_text(row.interval[1])}" if row.interval else "too few samples"
         )
         table.add_row(
-            record.model,
-            f"{record.point.shape_text}, {record.point.precision}, {record.point.device}",
+            record.model if record.model != last else "",
+            f"{record.point.shape_text}{where}",
             seconds_text(row.median_seconds),
             interval,
             str(row.num_samples),
@@ -171,6 +174,7 @@ def _show_details(result: "LatencyResult", console: "Console") -> None:
             bytes_text(record.peak_memory_bytes),
             row.regime.bound,
         )
+        last = record.model
     console.print(table)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from modelhound.analysis.wording import plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
@@ -66,7 +67,7 @@ def loader(
     present(
         *(each.run for each in results),
         document=result.to_json,
-        tables=lambda: _show_hosts(result) if result.hosts else _show_loader(result),
+        tables=lambda: _show_hosts(result, settings) if result.hosts else _show_loader(result, settings),
         json=json,
         show=show,
     )
@@ -79,13 +80,13 @@ def _draw(result: "LoaderResult") -> "tuple[Chart, ...]":
     return loader_charts(result.answer, result.runs)
 
 
-def _show_hosts(result: "LoaderResult") -> None:
+def _show_hosts(result: "LoaderResult", settings: LoaderSearchSettings) -> None:
     """All machines of a cluster: each by itself, then what suits which."""
     console = open_console()
     table = make_table("host", "device", "items", "batch>", "workers>", "mean regret>", "models>", "bound by")
     for each in result.hosts:
         console.rule(each.host, align="left", style="dim")
-        _show_loader(each)
+        _show_loader(each, settings)
         for kind in each.answer.kinds:
             if kind.recommended is not None:
                 best, bounds = kind.regret[0], Counter(model.bound for model in kind.models)
@@ -97,7 +98,7 @@ def _show_hosts(result: "LoaderResult") -> None:
         console.print(f"Failed: {host}: {why}", style="red", markup=False, highlight=False)
 
 
-def _show_loader(result: "LoaderResult") -> None:
+def _show_loader(result: "LoaderResult", settings: LoaderSearchSettings) -> None:
     console = open_console()
     if not result.answer.kinds:
         console.print("No model could be measured.", style="bold red")
@@ -105,6 +106,11 @@ def _show_loader(result: "LoaderResult") -> None:
         if kind.recommended is None:
             console.print(kind.verdict, style="bold red", markup=False, highlight=False)
             continue
+        what = plural(len(kind.models), "model takes", "models take")
+        console.print(
+            f"\n{kind.kind.capitalize()} items: how much longer the {what} with each pair than with its best",
+            highlight=False,
+        )
         console.print(_regret_table(kind))
         console.print(_models_table(kind))
         _show_verdict(kind, console)
@@ -113,12 +119,18 @@ def _show_loader(result: "LoaderResult") -> None:
     _show_failures(result, console)
     show_resumed(result.num_resumed, "run", console)
     if result.out is not None and result.recommended is not None:
-        console.print(f"Use it: hound search DATA --loader {result.out}", markup=False, highlight=False)
+        from modelhound.records import to_plain
+        from modelhound.report.commands import command_on_same_data
+
+        command = command_on_same_data("search", to_plain(settings), loader=result.out)
+        console.print(f"Use it: {command}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _regret_table(kind: "KindAnswer") -> "Table":
-    columns = ("workers>", "mean regret>", "95 % interval", "median>", "worst>", "top 3>", "≤ 2 %>", "runs>", "")
-    table = make_table(f"{kind.kind}: batch>", *columns)
+    table = make_table(
+        *("batch>", "workers>", "mean regret>", "95% interval", "median>", "worst>", "top 3>", "within 2%>"),
+        *("measured>", ""),
+    )
     top = {(each.batch, each.workers): each.count for each in kind.top}
     num_models = len(kind.models)
     for place, row in enumerate(kind.regret[:_MOST_PAIRS_SHOWN]):
@@ -128,7 +140,7 @@ def _regret_table(kind: "KindAnswer") -> "Table":
             *_regret_cells(row),
             f"{top.get((row.batch, row.workers), 0)}",
             "–" if row.chance_within is None else f"{row.chance_within:.0%}",
-            f"{row.num_measured}/{num_models}" if row.num_measured else "composed",
+            f"{row.num_measured}/{num_models}" if row.num_measured else "predicted",
             "recommended" if place == 0 else "as good within noise" if row.as_good else "",
             style="bold" if place == 0 else None,
         )

@@ -51,7 +51,12 @@ AnalysisFolder = Annotated[
 
 
 def present(
-    *runs: Path, document: Callable[[], dict[str, Any]], tables: Callable[[], None], json: bool, show: bool
+    *runs: Path,
+    document: Callable[[], dict[str, Any]],
+    tables: Callable[[], None],
+    json: bool,
+    show: bool,
+    is_empty: bool = False,
 ) -> None:
     """Print what was found in one run or several, as one JSON document or as tables, and offer or show their page."""
     if json:
@@ -60,7 +65,7 @@ def present(
         tables()
     page = _show_page(runs) if show else None
     if not json:
-        where = f"Everything measured is in {', '.join(map(str, runs))}"
+        where = f"{'What was tried' if is_empty else 'Everything measured'} is in {', '.join(map(str, runs))}"
         line = f"Page: {page}" if page else f"As a page: hound report {shlex.join(map(str, runs))}"
         open_console().print(f"{where}\n{line}", markup=False, highlight=False, soft_wrap=True)
 

@@ -1,5 +1,6 @@
 """`hound prepare`."""
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -50,7 +51,9 @@ def _show_prepared(result: "PrepareResult") -> None:
     done = "were prepared already" if result.was_finished else "are prepared"
     left_out = f"; {len(result.skipped)} could not be read" if result.skipped else ""
     console.print(
-        f"{result.num_items} items of {result.data} {done} in {result.out}{left_out}. Use them: hound search {result.out}",
+        f"{result.num_items} items of {result.data} {done} in {result.out}{left_out}. Use them: "
+        f"{shlex.join(('hound', 'search', str(result.out)))}",
         markup=False,
         highlight=False,
+        soft_wrap=True,
     )

@@ -40,6 +40,7 @@ _COLUMNS = {
 
 
 _BUSY = 1.1  # how far the same work may be apart on a quiet machine
+_TELLING = 1.1  # of a ratio: below, it is noise
 
 _TOPICS = {
     "Data": (*DATA, "also"),
@@ -70,7 +71,14 @@ def profile(
     write_charts(
         lambda: _draw(result, settings), charts, analysis=analysis, words=lambda drawn: _in_words(result, drawn)
     )
-    present(result.run, document=result.to_json, tables=lambda: _show_profile(result), json=json, show=show)
+    present(
+        result.run,
+        document=result.to_json,
+        tables=lambda: _show_profile(result),
+        json=json,
+        show=show,
+        is_empty=not result.profiles,
+    )
     return DONE if result.profiles else FAILED
 
 
@@ -166,7 +174,8 @@ def _show_findings(findings: "ProfileFindings", console: "Console") -> None:
                 console.print(f"  {sentence}", markup=False, highlight=False, soft_wrap=True)
     if findings.savings:
         console.print(
-            "\nWhat running less saves: last layers against the full model, joint models against models run apart"
+            "\nWhat running less saves: last layers against the full model, joint models against models run apart; as FLOPs "
+            "predict it, and as measured"
         )
         console.print(_saving_table(findings))
     console.print(
@@ -177,12 +186,15 @@ def _show_findings(findings: "ProfileFindings", console: "Console") -> None:
 
 
 def _saving_table(findings: "ProfileFindings") -> "Table":
-    table = make_table("model", "data", "device", "layers", "predicted by FLOPs>", "forward>", "end to end>")
-    last = ("", "", "")
+    several = len({(each.data, each.device) for each in findings.savings}) > 1
+    table = make_table(
+        "model", *(("data", "device") if several else ()), "layers", "by FLOPs>", "forward>", "end to end>"
+    )
+    last: tuple[str, ...] = ()
     for each in findings.savings:
-        place = (each.model, Path(each.data).name, each.device)
+        place = (each.model, *((Path(each.data).name, each.device) if several else ()))
         table.add_row(
-            *(place if place != last else ("", "", "")),
+            *(place if place != last else ("",) * len(place)),
             each.configuration,
             f"{each.predicted:.2f}x",
             f"{each.forward:.2f}x {_around(each.forward_interval)}",
@@ -221,14 +233,13 @@ def _show_reading(result: "ProfileResult", console: "Console") -> None:
         console.print("Files could not be dropped from the page cache here: weights were read from memory.")
     cold = [median(each.cold_read_seconds) / median(each.warm_read_seconds) for each in full if each.cold_read_seconds]
     if cold:
-        console.print(
-            f"Reading weights from the disk takes {_times(cold)} times as long as from the page cache.",
-            highlight=False,
-        )
+        told = f"takes {_times(cold)} times as long as" if max(cold) >= _TELLING else "takes no longer here than"
+        console.print(f"Reading weights from the disk {told} from the page cache.", highlight=False)
     builds = [each.usual_build_seconds[0] / each.seconds_of("build model") for each in full if each.usual_build_seconds]
     if builds:
+        told = f"{_times(builds)} times as long" if max(builds) >= _TELLING else "no longer here"
         console.print(
-            f"Drawing random weights first, as most programs do, makes building {_times(builds)} times as long.",
+            f"Drawing random weights first, as most programs do, makes building {told}.",
             highlight=False,
         )
 

@@ -3,8 +3,12 @@
 from pathlib import Path
 
 from modelhound.cli.app import DONE, Json
-from modelhound.cli.console import make_table, open_console, print_json
+from modelhound.cli.console import make_fitting_table, open_console, print_json
 from modelhound.errors import RequestError
+
+_NARROW = 90
+_MOST_OF_DATA = 30  # characters; of a longer path its last part
+_UNFINISHED = "(unfinished: start the same command again)"
 
 
 def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
@@ -29,12 +33,22 @@ def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
     if not found:
         open_console().print(f"No runs in {root} yet. Begin with: hound search fashion")
         return DONE
-    table = make_table("run", "verb", "asked at", "data", "models>", "failed>", "answer")
-    for column in table.columns[:3]:
-        column.no_wrap = True  # a name that is broken in two cannot be copied
-    for each in found:
-        answer = each.headline if each.finished else "(unfinished: start the same command again)"
-        cells = (each.run, each.verb, each.at[:16].replace("T", " "), each.data)
-        table.add_row(*map(escape, cells), str(each.num_models), str(each.num_failures), escape(answer))
-    open_console().print(table)
+    console = open_console()
+    columns = {
+        "run": [escape(each.run) for each in found],
+        "verb": [escape(each.verb) for each in found],
+        "asked at": [escape(each.at[:16].replace("T", "\N{NO-BREAK SPACE}")) for each in found],
+        "data": [escape(_short(each.data)) for each in found],
+        "models>": [str(each.num_models) for each in found],
+        "failed>": [str(each.num_failures) for each in found],
+        "answer": [escape(each.headline if each.finished else _UNFINISHED) for each in found],
+    }
+    left_out = [(), ("data", "verb")]  # which the name tells too
+    if console.width < _NARROW:
+        left_out.append(("data", "verb", "models>", "asked at"))
+    console.print(make_fitting_table(console, columns, left_out))
     return DONE
+
+
+def _short(data: str) -> str:
+    return data if len(data) <= _MOST_OF_DATA else f"…/{Path(data).name}"

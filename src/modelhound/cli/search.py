@@ -16,10 +16,10 @@ from modelhound.analysis.wording import (
     score_text,
 )
 from modelhound.cli.app import DONE, FAILED, Json
-from modelhound.cli.console import bars, make_table, open_console, print_json, say
+from modelhound.cli.console import bars, make_fitting_table, open_console, print_json, say
 from modelhound.cli.finals import show_finals
 from modelhound.cli.grouping import DATA, MODELS, in_groups, output_group
-from modelhound.cli.offering import Open, present, show_failures, show_resumed
+from modelhound.cli.offering import ChartFolder, Open, present, show_failures, show_resumed, write_charts
 from modelhound.errors import RequestError
 from modelhound.settings import SearchSettings
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from modelhound.records import PlanNode, Ranking, SearchForeseen
+    from modelhound.report.charts import Chart
     from modelhound.verbs.search import SearchResult
 
 Live = Annotated[
@@ -52,6 +53,7 @@ else:
 def search(
     settings: Annotated[Asked, Parameter(name="*")],
     *,
+    charts: ChartFolder = None,
     live: Live = False,
     show: Open = False,
     json: Json = False,
@@ -63,15 +65,32 @@ def search(
     if Path(settings.data).is_dir() and settings.data in EMBEDDED:
         say(f"{settings.data} is the embedded data set; for the folder of that name, say ./{settings.data}")
     if settings.explain:
-        if live or show:
+        if live or show or charts:
+            given = "live" if live else "open" if show else "charts"
             raise RequestError(
-                f"cannot use --{'live' if live else 'open'} with --explain: expected a search that runs, leave one of them out"
+                f"cannot use --{given} with --explain: expected a search that runs, leave one of them out"
             )
         return _explain(settings, json)
     with bars() as watch, _followed(live) as begun:
         result = run_search(settings, watch=watch, begun=begun)
-    present(result.run, document=result.to_json, tables=lambda: _show_search(result), json=json, show=show)
+    write_charts(lambda: _draw(result), charts)
+    present(
+        result.run,
+        document=result.to_json,
+        tables=lambda: _show_search(result, settings),
+        json=json,
+        show=show,
+        is_empty=not result.ranking.models,
+    )
     return DONE if result.ranking.models else FAILED
+
+
+def _draw(result: "SearchResult") -> "tuple[Chart, ...]":
+    """Those of its page."""
+    from modelhound.report.pages import build_page
+    from modelhound.store import read_run
+
+    return build_page([read_run(result.run)]).charts
 
 
 @contextlib.contextmanager
@@ -88,13 +107,13 @@ def _followed(live: bool) -> "Iterator[Callable[[Path], None]]":
 
 
 def _explain(settings: SearchSettings, json: bool) -> int:
-    from modelhound.records import to_plain
+    from modelhound.records import to_document
     from modelhound.verbs.search import explain_search
 
     with bars() as watch:
         foreseen = explain_search(settings, watch=watch)
     if json:
-        print_json(to_plain(foreseen))
+        print_json(to_document(foreseen))
     else:
         _show_foreseen(foreseen)
     return DONE
@@ -136,6 +155,12 @@ def _work_sentence(foreseen: "SearchForeseen") -> str:
             f"{foreseen.num_items} items are remembered and only have to be scored."
         )
     shared = 1 - foreseen.flops_run / foreseen.flops if foreseen.flops else 0.0
+    if shared < 0.005 and foreseen.weight_bytes_read >= foreseen.weight_bytes:
+        return (
+            f"{plural(foreseen.num_models, 'model', 'models')} over {foreseen.num_items} items: "
+            f"{count_text(foreseen.flops_run)}FLOP and {bytes_text(foreseen.weight_bytes)} of weights, nothing of which can "
+            f"be shared; {bytes_text(foreseen.peak_bytes)} of memory at most."
+        )
     return (
         f"{plural(foreseen.num_models, 'model', 'models')} over {foreseen.num_items} items: "
         f"{count_text(foreseen.flops_run)}FLOP, {shared:.0%} less than one by one; "
@@ -155,14 +180,14 @@ def _add_branch(tree: "Tree", node: "PlanNode") -> None:
         _add_branch(branch, child)
 
 
-def _show_search(result: "SearchResult") -> None:
+def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
     console = open_console()
     ranking = result.ranking
     if ranking.models:
         console.print(_ranking_table(ranking, result.top, console))
         if ranking.finals is None:
             console.print(_verdict(result), highlight=False)
-        show_finals(ranking, result.data, console)
+        show_finals(ranking, settings, console)
         if ranking.size_agreement is not None:
             console.print(
                 f"Control: a list ordered by size alone agrees with this ranking by Kendall's tau = "
@@ -234,17 +259,12 @@ def _ranking_table(ranking: "Ranking", top: int | None, console: "Console") -> "
         "by size>": [f"#{row.size_rank}" for row in rows],
         "by size (control)": list(ranking.by_size[: len(rows)]),
     }
-    too_wide = [{"by size>"}, {"by size>", *(f"{name}>" for name in scorers)}]
-    too_wide.append((too_wide[1] | {"by size (control)", "params>"}) - {"by size>"})
-    unlimited = console.options.update(max_width=10_000)  # a measurement is cut to the screen otherwise
-    for left_out in too_wide:
-        kept = {name: cells for name, cells in columns.items() if name not in left_out}
-        table = make_table(*kept)
-        for cells in zip(*kept.values(), strict=True):
-            table.add_row(*cells)
-        if console.measure(table, options=unlimited).maximum <= console.width:
-            break
-    return table
+    details = {f"{name}>" for name in scorers}
+    shorter = details | {"by size (control)"}
+    left_out = [{"by size>"}, {"by size>", *details}, shorter]
+    for name in ("params>", "time>", "by size>"):
+        left_out.append(left_out[-1] | {name})
+    return make_fitting_table(console, columns, left_out)
 
 
 def _verdict(result: "SearchResult") -> str:

@@ -1,5 +1,6 @@
 """`hound train`."""
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -44,6 +45,7 @@ _PHASES = (
 )
 _SHORT = {"wait for data": "wait", "data to device": "to device", "communication": "comm.", "save checkpoint": "save"}
 _NUM_OPERATORS = 12
+_LEAST_SHARE = 0.005  # of a rank's time, for a column of its own
 
 
 def train(
@@ -66,7 +68,14 @@ def train(
     with bars() as watch:
         result = run_train(settings, watch=watch)
     write_charts(lambda: _draw(result), charts)
-    present(result.run, document=result.to_json, tables=lambda: _show(result), json=json, show=show)
+    present(
+        result.run,
+        document=result.to_json,
+        tables=lambda: _show(result),
+        json=json,
+        show=show,
+        is_empty=not result.trained,
+    )
     return DONE if result.trained and not result.failures else FAILED
 
 
@@ -97,7 +106,7 @@ def _show(result: "TrainResult") -> None:
     console = open_console()
     if result.trained:
         console.print(_runs_table(result))
-        console.print(_phases_table(result))
+        _show_phases(result, console)
         _show_times(result, console)
         _show_machine(result, console)
     for verdict in result.answer.verdicts:
@@ -150,27 +159,35 @@ def _runs_table(result: "TrainResult") -> "Table":
     return table
 
 
-def _phases_table(result: "TrainResult") -> "Table":
-    """Share of each rank's time by phase; phases that took no time anywhere are left out."""
+def _show_phases(result: "TrainResult", console: "Console") -> None:
+    """Share of each rank's time by phase: of one rank a sentence, of several a table without what takes next to none."""
     totals = [
-        (run, rank, {each.phase: each.total for each in rank.phases})
+        (run, rank, {each.phase: each.total / rank.wall_seconds for each in rank.phases})
         for run in result.trained
         for rank in result.ranks_of(run)
     ]
-    used = [name for name in _PHASES if any(seconds.get(name, 0.0) > 0 for _, _, seconds in totals)]
-    several = len(totals) > 1
-    table = make_table(
-        *(("model", "rank>") if several else ()), *(f"{_SHORT.get(name, name)}>" for name in used), "rest>", "seconds>"
-    )
-    for run, rank, seconds in totals:
-        shares = [seconds.get(name, 0.0) / rank.wall_seconds for name in used]
+    if len(totals) == 1:
+        ((_, rank, shares),) = totals
+        shares = {**shares, "other": max(0.0, 1 - sum(shares.values()))}
+        told = [f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda phase: -phase[1])]
+        console.print(
+            f"Where the {rank.wall_seconds:.1f} s of training went ({rank.device}): "
+            f"{', '.join(each for each in told if not each.endswith(' 0%'))}.",
+            highlight=False,
+        )
+        return
+    used = [name for name in _PHASES if any(shares.get(name, 0.0) >= _LEAST_SHARE for _, _, shares in totals)]
+    table = make_table("model", "rank>", *(f"{_SHORT.get(name, name)}>" for name in used), "other>", "seconds>")
+    for run, rank, shares in totals:
+        parts = [shares.get(name, 0.0) for name in used]
         table.add_row(
-            *((run.model, f"{rank.rank + 1}/{run.num_ranks}") if several else ()),
-            *(f"{share:.1%}" for share in shares),
-            f"{max(0.0, 1 - sum(shares)):.1%}",
+            run.model,
+            f"{rank.rank + 1}/{run.num_ranks}",
+            *(f"{part:.1%}" for part in parts),
+            f"{max(0.0, 1 - sum(parts)):.1%}",
             f"{rank.wall_seconds:.2f}",
         )
-    return table
+    console.print(table)
 
 
 def _show_times(result: "TrainResult", console: "Console") -> None:
@@ -184,9 +201,11 @@ def _show_times(result: "TrainResult", console: "Console") -> None:
             f"each batch takes {seconds_text(times.data_seconds_per_batch)} for data and "
             f"{seconds_text(times.training_seconds_per_batch)} for training, each epoch "
             f"{seconds_text(times.data_seconds_per_epoch)} and {seconds_text(times.training_seconds_per_epoch)}; the first "
-            f"batch came after {seconds_text(times.first_batch_seconds)}"
+            f"batch came after {seconds_text(times.first_batch_seconds)}."
         )
-        console.print(whose + (words if whose else words.capitalize()), style="dim", markup=False, highlight=False)
+        console.print(
+            whose + (words if whose else words[:1].upper() + words[1:]), style="dim", markup=False, highlight=False
+        )
 
 
 def _show_machine(result: "TrainResult", console: "Console") -> None:
@@ -210,7 +229,7 @@ def _show_machine(result: "TrainResult", console: "Console") -> None:
             words.append(f"{first.gpu_power_watts:.0f} W")
         words += [f"held back by {reason} for {share:.0%} of it" for reason, share in first.gpu_throttled.items()]
         whose = f"{run.model} on {run.num_ranks}: " if len(result.trained) > 1 else "Machine: "
-        console.print(whose + ", ".join(words), style="dim", markup=False, highlight=False)
+        console.print(f"{whose}{', '.join(words)}.", style="dim", markup=False, highlight=False)
 
 
 def _show_verdict(verdict: "Verdict", several: bool, console: "Console") -> None:
@@ -219,6 +238,7 @@ def _show_verdict(verdict: "Verdict", several: bool, console: "Console") -> None
     whose = f"{escape(verdict.model)} on {verdict.num_ranks}: " if several else ""
     bound, _, rest = verdict.sentence.partition(":")
     advice = verdict.advice[:1].upper() + verdict.advice[1:]
+    bound = bound if whose else bound[:1].upper() + bound[1:]
     console.print(f"{whose}[bold]{bound}[/bold]:{escape(rest)}. {escape(advice)}.", highlight=False)
     for dose in verdict.doses:
         low, high = dose.interval
@@ -256,5 +276,11 @@ def _show_rest(result: "TrainResult", console: "Console") -> None:
         console.print(f"{len(result.skipped)} items could not be read and were left out.", style="yellow")
     show_failures(result.failures, console)
     show_resumed(result.num_resumed, "run", console)
-    for model, reference in result.read_back.items():
-        console.print(f"{model}, fine-tuned: {reference}", markup=False, highlight=False, soft_wrap=True)
+    for model, saved in result.read_back.items():
+        words = ["--models", saved.model, *(("--arch", saved.arch) if saved.arch else ())]
+        console.print(
+            f"{model}, fine-tuned, for other commands: {shlex.join(words)}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )

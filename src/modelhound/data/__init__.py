@@ -11,7 +11,7 @@ Nothing here knows what a model is or what becomes of a batch.
     Dataset ── loading ──► batches ◄── preprocessing (images), tokenising (texts)
 """
 
-from modelhound.data.dataset import Dataset, open_dataset
+from modelhound.data.dataset import Dataset, open_asked, open_dataset
 from modelhound.data.loading import Batch, InputForm, load_batches, modality_of
 from modelhound.data.preprocessing import OwnTransform, Preprocessing
 from modelhound.data.source import Modality
@@ -27,5 +27,6 @@ __all__ = [
     "Tokenising",
     "load_batches",
     "modality_of",
+    "open_asked",
     "open_dataset",
 ]

@@ -29,9 +29,9 @@ from modelhound.data.sources.prepared import PreparedSource
 from modelhound.data.sources.tar_shards import TarSource
 from modelhound.errors import BrokenItemError, DataError
 from modelhound.records import ItemSkipped, Watch, silent
-from modelhound.settings import Task
+from modelhound.settings import DataSettings, Task
 
-__all__ = ["SOURCES", "Dataset", "glance", "open_dataset"]
+__all__ = ["SOURCES", "Dataset", "glance", "open_asked", "open_dataset"]
 
 SOURCES: tuple[DataSource, ...] = (
     EmbeddedSource(),
@@ -109,6 +109,21 @@ class Dataset:
                 f"cannot read {self.item_names[index]!r} of {self.name!r}: expected the {self.modality} that was there when "
                 f"the data set was checked, but {error}; restore it, or start again to leave it out"
             ) from error
+
+
+def open_asked(settings: DataSettings, *, hold_bytes: int = 0, watch: Watch = silent) -> Dataset:
+    """The data set that `settings` name, as `open_dataset` opens it."""
+    return open_dataset(
+        settings.data,
+        columns=settings.roles(),
+        task=settings.asked_task(),
+        split=settings.split,
+        limit=settings.limit,
+        seed=settings.seed,
+        follow_links=settings.follow_links,
+        hold_bytes=hold_bytes,
+        watch=watch,
+    )
 
 
 def open_dataset(

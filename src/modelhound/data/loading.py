@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.utils.data import DataLoader
 
-__all__ = ["BATCHES_AHEAD", "Batch", "InputForm", "free_shared_memory", "load_batches", "modality_of"]
+__all__ = ["BATCHES_AHEAD", "Batch", "InputForm", "free_shared_memory", "load_batches", "loading_cores", "modality_of"]
 
 InputForm = Preprocessing | OwnTransform | Tokenising
 """What a model wants its input to look like."""
@@ -45,7 +45,7 @@ BATCHES_AHEAD = 2
 """Per worker, unless told; torch's own default."""
 
 _MAX_WORKERS = 16  # with 500x375 JPEGs, 16 still beat 8 by two thirds; beyond that nothing was measured
-_CORES_FOR_GPU = 2  # as in training: one launches kernels and must not wait for a core, one pins batches
+_CORES_FOR_GPU = 2  # one launches kernels and must not wait for a core, one pins batches
 _MIN_ITEMS_FOR_WORKERS = 64  # starting and stopping processes takes as long as reading a few dozen photos
 _BYTES_PER_VALUE, _NUM_CHANNELS = 4, 3
 _SHARED_MEMORY = "/dev/shm"
@@ -212,10 +212,14 @@ def _choose_workers(items: _Batches, prefetch: int = BATCHES_AHEAD, *, on_gpu: b
         return 0  # tokenizers bring their own threads
     height, width = items.form.input_size
     batch_bytes = items.batch * _NUM_CHANNELS * height * width * _BYTES_PER_VALUE
-    num_cores = max(1, count_cores() - _CORES_FOR_GPU) if on_gpu else count_cores()
-    useful = min(num_cores, _MAX_WORKERS, len(items))
+    useful = min(loading_cores(count_cores(), on_gpu=on_gpu), _MAX_WORKERS, len(items))
     # Containers often have 64 MB of it, and a worker that needs more is killed by SIGBUS. Half is left to others.
     return min(useful, free_shared_memory() // 2 // (batch_bytes * (prefetch + 1)))
+
+
+def loading_cores(num_cores: int, *, on_gpu: bool) -> int:
+    """How many of these cores may load: beside a GPU two are left to the threads that feed it, as far as there are any."""
+    return max(1, num_cores - _CORES_FOR_GPU if on_gpu else num_cores)
 
 
 def free_shared_memory() -> int:

@@ -6,6 +6,9 @@ Nothing here decides anything: what is run, kept or run again stands in the plan
 plain path to the last bit, as long as batches are cut in the same places.
 """
 
+import functools
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,10 +18,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from modelhound.compat import give_back_freed_memory, is_out_of_memory
+from modelhound.compat import is_out_of_memory
 from modelhound.data import InputForm
 from modelhound.errors import RequestError
-from modelhound.features.plain import check_finite, suitable_batch
+from modelhound.features.plain import suitable_batch
 from modelhound.features.shelf import Shelf, copied_bytes, install, remove
 from modelhound.features.spilling import InMemory, Kept, OnDisk
 from modelhound.features.supply import Feed, Supply, input_bytes, input_key
@@ -30,6 +33,7 @@ from modelhound.records import Progress, Watch, silent
 
 __all__ = ["Request", "Rows", "chain_of", "forms_of", "run_plan"]
 
+_WITH_GAPS = 4  # times its activations a step may take: workspaces, and gaps in a heap of pieces of other sizes
 _PEAK_OUTPUTS = 3  # inside a part, about so many tensors of the size of its input or output live at once
 
 
@@ -41,8 +45,8 @@ class Rows:
     """[items, features] or [items, layers, features], float32, in the order asked for."""
     num_truncated: int | None
     """How many texts were cut; None where not all rows were made now, so that nobody has counted."""
-    seconds: dict[str, float]
-    """By phase; what several models share is divided among them."""
+    seconds: Callable[[], Mapping[str, float]]
+    """By phase; what several models share is divided among them. To ask is to wait until the device has made these rows."""
     notes: tuple[str, ...] = ()
 
 
@@ -59,6 +63,9 @@ class Request:
     batch: int | None = None
     lean: bool = False
     """Hold weights no longer than the plan says, although there may be room for more."""
+    tidy: Callable[[int], None] = lambda coming_bytes: None
+    """Called between batches and steps with what is about to be taken: freed memory goes back to the system first, where
+    memory is scarce."""
     lanes: Lanes = field(default_factory=Lanes)
     watch: Watch = silent
 
@@ -91,7 +98,7 @@ def chain_of(
         segments.append(
             Segment(
                 fingerprint=fingerprint,
-                flops_per_item=part.flops_per_item,
+                flops_per_item=stretch * part.flops_per_item,
                 output_bytes_per_item=output_bytes,
                 weight_bytes=weight_bytes,
                 peak_bytes_per_item=_PEAK_OUTPUTS * max(before, output_bytes, largest_bytes),
@@ -167,18 +174,22 @@ class _Job:
 
     def __init__(self, plan: Plan, request: Request) -> None:
         self._plan, self._request = plan, request
-        self._owners: dict[str, tuple[Specimen, int]] = {}
-        specimens = [request.specimens[chain.model] for chain in plan.chains]
+        # by input too: what is installed for a step must go into the one module that it runs
+        self._owners: dict[tuple[str, str], tuple[Specimen, int]] = {}
+        self._specimens = {chain.model: request.specimens[chain.model] for chain in plan.chains}
+        specimens = list(self._specimens.values())
         self._forms = forms_of(specimens)
         for specimen in specimens:
             for number, fingerprint in enumerate(specimen.fingerprints):
-                self._owners.setdefault(fingerprint, (specimen, number))
+                self._owners.setdefault((input_key(specimen.form), fingerprint), (specimen, number))
         self._below = _models_below(plan.steps)
         self._lost: set[str] = set()
         self._items: dict[str, list[Tensor]] = {}
         self._rows: dict[str, Kept] = {}
         self._truncated: dict[str, int] = {}
         self._seconds: dict[str, dict[str, float]] = {}
+        self._begun: deque[tuple[Sequence[str], Meter]] = deque()  # steps that the device may still be at, and for whom
+        self._alone = threading.Lock()
         self._pieces: dict[int, int] = {}  # into which batches of a step are cut, because they did not fit into memory
         self._fetching = ThreadPoolExecutor(1, thread_name_prefix="weights ahead")
         self._fetched: dict[int, Future[list[tuple[Specimen, dict[str, Tensor]]]]] = {}
@@ -205,17 +216,20 @@ class _Job:
             feeds = request.supply.open(chunk, request.order, self._forms, batches)
         if plan.prefetch and number + 1 < plan.num_chunks:
             request.supply.expect(plan.chunks[number + 1], request.order, self._forms)
-        self._charge([chain.model for chain in plan.chains], meter)
+        with self._alone:
+            self._charge([chain.model for chain in plan.chains], meter)
         return feeds
 
     def run_step(self, index: int, feed: Feed, source: Kept | None) -> Kept | _Lost:
         """The output of the step for each batch."""
         step, below = self._plan.steps[index], self._below[index]
-        specimen, first = self._owners[step.segments[0].fingerprint]
+        specimen, first = self._owners[step.input, step.segments[0].fingerprint]
         blueprint = specimen.blueprint
         meter = Meter(self._request.device, keep_peak=True)
         made: Kept = OnDisk(self._request.device) if step.keep == "disk" else InMemory()
         weights: list[tuple[Specimen, dict[str, Tensor]]] = []
+        self._request.tidy(self._running_bytes(step))
+        self._catch_up(1)  # the device has something to do while the host prepares this step, but nobody runs far ahead
         try:
             with meter.phase("weights to device", on_host=True):
                 weights = self._weights(index)
@@ -224,11 +238,11 @@ class _Job:
             if self._plan.prefetch and index + 1 < len(self._plan.steps):
                 self._fetch(index + 1)
             with (
-                self._request.lanes.span("device", "forward", self._name(index)),
+                self._request.lanes.device_span(self._request.device, "device", "forward", self._name(index)),
                 torch.inference_mode(),
                 torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
                 running(blueprint.network, blueprint.anatomy, first, first + len(step.segments)) as run,
-                meter.phase("forward"),
+                meter.phase("forward", later=True),
             ):
                 for number in range(feed.num_batches):
                     with meter.phase("wait for data", on_host=True):
@@ -237,8 +251,7 @@ class _Job:
                         inputs = feed.inputs(number, blueprint.layout) if first == 0 else feed.stand_in(number)
                     value = None if source is None else source.get(number)
                     made.put(self._run_in_pieces(index, run, inputs, value))
-            if step.finishes:
-                check_finite(_all(made, feed.num_batches))
+                    self._request.tidy(0)  # the next batch takes what this one has freed
         except RequestError:
             raise  # the data's fault, not the model's
         except Exception as error:  # whatever a stranger's network raises, the others go on
@@ -247,12 +260,11 @@ class _Job:
             self._fetched = {number: each for number, each in self._fetched.items() if not self.is_lost(number)}
             return _Lost(models, meter.current_phase, error)
         finally:
-            if self._request.lean:
-                for owner, tensors in weights:
-                    remove(owner, tensors)
-                weights.clear()
-                give_back_freed_memory()  # the C library keeps small pieces, and they add up
-        self._charge(below, meter)
+            for owner, tensors in weights:
+                remove(owner, tensors)
+            weights.clear()
+        with self._alone:
+            self._begun.append((below, meter))
         return made
 
     def collect(self, model: str, feed: Feed, made: Kept, *, is_last: bool) -> Rows | _Lost | None:
@@ -283,11 +295,33 @@ class _Job:
         features = _all(self._rows.pop(model), len(items))
         if not torch.equal(places, torch.arange(len(places))):
             in_order = torch.empty_like(features)
-            in_order[places.to(features.device)] = features
+            in_order[_bring(places, features.device)] = features
             features = in_order
         cut = [pieces for index, pieces in self._pieces.items() if model in self._below[index]]
         notes = (f"batches were cut into {max(cut)} because they did not fit into memory",) if cut else ()
-        return Rows(features=features, num_truncated=self._truncated[model], seconds=self._seconds[model], notes=notes)
+        return Rows(
+            features=features,
+            num_truncated=self._truncated[model],
+            seconds=functools.partial(self._seconds_of, model),
+            notes=notes,
+        )
+
+    def _catch_up(self, num_left: int) -> None:
+        """Wait until the device is through with all steps but so many, and divide their seconds."""
+        with self._alone:
+            while len(self._begun) > num_left:
+                self._charge(*self._begun.popleft())
+
+    def _seconds_of(self, model: str) -> Mapping[str, float]:
+        """What was charged to a model that is done; may be asked by other threads."""
+        with self._alone:
+            waiting = [meter for models, meter in self._begun if model in models]
+        for meter in waiting:
+            meter.wait()  # here, so that the next step need not
+        with self._alone:
+            while any(model in models for models, _ in self._begun):
+                self._charge(*self._begun.popleft())
+            return self._seconds[model]
 
     def _weights(self, index: int) -> list[tuple[Specimen, dict[str, Tensor]]]:
         """Of one step, fetched ahead or now; where there is no room for them, once more without those of other steps."""
@@ -310,10 +344,15 @@ class _Job:
     def _fetch_now(self, index: int) -> list[tuple[Specimen, dict[str, Tensor]]]:
         fetched = []
         with self._request.lanes.span("weights", "weights to device", self._name(index)):
-            for segment in self._plan.steps[index].segments:
-                owner, number = self._owners[segment.fingerprint]
+            step = self._plan.steps[index]
+            for segment in step.segments:
+                owner, number = self._owners[step.input, segment.fingerprint]
                 names = owner.blueprint.anatomy.parts[number].tensors
                 fetched.append((owner, self._request.shelf.fetch(owner, names)))
+            # Of a model that runs this step, and not of whoever else has an equal part somewhere: they belong to the first
+            # part, which all models below this step have in common.
+            anyone = self._specimens[self._below[index][0]]
+            fetched.append((anyone, self._request.shelf.fetch(anyone, anyone.blueprint.anatomy.everywhere)))
         return fetched
 
     def _run_in_pieces(self, index: int, run: RunPart, inputs: Inputs, value: Tensor | None) -> Tensor:
@@ -333,6 +372,11 @@ class _Job:
             self._pieces[index] = 2 * pieces
             if self._request.device != "cpu":
                 torch.cuda.empty_cache()
+
+    def _running_bytes(self, step: Step) -> int:
+        """What a step may take while it runs, beside what waits for it and for others."""
+        activations = self._plan.batch_items * max(segment.peak_bytes_per_item for segment in step.segments)
+        return _WITH_GAPS * activations + sum(segment.weight_bytes for segment in step.segments)
 
     def _name(self, index: int) -> str:
         models = self._below[index]
@@ -370,6 +414,11 @@ def _shelf_bytes(plan: Plan, *, lean: bool) -> float:
 
 def _all(made: Kept, num_batches: int) -> Tensor:
     return torch.cat([made.get(number) for number in range(num_batches)])
+
+
+def _bring(places: Tensor, device: torch.device) -> Tensor:
+    """To the device, without waiting for it."""
+    return places if device.type == "cpu" else places.pin_memory().to(device, non_blocking=True)
 
 
 def _cut(inputs: Inputs, cut: slice) -> Inputs:

@@ -6,7 +6,6 @@ Nothing here scores or ranks. A Session belongs to one data set, device and prec
 over several ranges of items, which is what a race does. What an earlier session has made is not made again.
 """
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +17,13 @@ import torch
 from modelhound.compat import give_back_freed_memory
 from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.data.tokens import tokenise_once
-from modelhound.features.allowance import beside_bytes, building_bytes, plan_bytes, too_little_memory
+from modelhound.features.allowance import Allowance, beside_bytes, building_bytes, plan_bytes, too_little_memory
 from modelhound.features.calibrating import Rates, time_decoding, time_parts
 from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_plan
 from modelhound.features.plain import suitable_batch
 from modelhound.features.reading import Reading
 from modelhound.features.remembered import Known, Recalled, Remembered
-from modelhound.features.shelf import Shelf, install, remove
+from modelhound.features.shelf import Shelf, filled
 from modelhound.features.supply import Supply, input_bytes, input_key
 from modelhound.features.workshop import Specimen, Workshop
 from modelhound.meter import Lanes, Meter, available_memory, count_cores
@@ -75,9 +74,8 @@ class Session:
         self._batch, self._watch, self.lanes = batch, watch, lanes or Lanes()
         self._memory_bytes = memory_bytes or usable_memory(device)
         self._lean = memory_bytes is not None and device == "cpu"
-        self._workshop = Workshop(
-            settings, seed=seed, device=device, dtype=dtype, num_items=len(dataset), lean=self._lean
-        )
+        self._allowance = Allowance(self._memory_bytes) if self._lean else None
+        self._workshop = Workshop(settings, seed=seed, device=device, dtype=dtype, num_items=len(dataset), empty=True)
         self._stretches: dict[str, tuple[float, float]] = {}
         self._supply = Supply(dataset, device=device, dtype=dtype, threads=threads, lanes=self.lanes, watch=watch)
         self._shelf = Shelf(device)
@@ -159,9 +157,10 @@ class Session:
         forms = list(forms_of(list(self.specimens.values())).values())
         kinds = {id(each.blueprint): each for each in self.specimens.values()}
         measured = {}
+        self._shelf.limit(0)  # until a plan says how much it may hold
         for done, (key, specimen) in enumerate(kinds.items()):
             self._watch(Progress(task="measuring speed", done=done, total=len(kinds) + 1))
-            with self._filled(specimen):
+            with filled(specimen, self._shelf):
                 measured[key] = time_parts(
                     specimen.blueprint,
                     self._dataset,
@@ -181,34 +180,22 @@ class Session:
         )
         self._watch(Progress(task="measuring speed", done=len(kinds) + 1, total=len(kinds) + 1))
 
-    @contextlib.contextmanager
-    def _filled(self, specimen: Specimen) -> Iterator[None]:
-        """With weights in the module, where modules are left without; they are let go of afterwards."""
-        if not self._lean:
-            yield
-            return
-        self._shelf.limit(0)  # until a plan says how much it may hold
-        weights = self._shelf.fetch(specimen, specimen.blueprint.used)
-        install(specimen, weights)
-        try:
-            yield
-        finally:
-            remove(specimen, weights)
+    def chain(self, model: str) -> Chain:
+        """A model as plans see it, here and on a cluster."""
+        specimen = self.specimens[model]
+        stretch, longest = self._stretch(specimen.form)
+        return chain_of(
+            specimen,
+            num_bytes_per_value=self._dtype.itemsize,
+            seconds=self._rates.part_seconds if self._rates else None,
+            stretch=stretch,
+            longest=longest,
+            lean=self._lean,
+        )
 
     def plan(self, models: Sequence[str], items: range, *, score_seconds: float | None = None) -> Plan:
         """How these models would be run over these item numbers."""
-        seconds = self._rates.part_seconds if self._rates else None
-        chains = [
-            chain_of(
-                self.specimens[model],
-                num_bytes_per_value=self._dtype.itemsize,
-                seconds=seconds,
-                stretch=self._stretch(self.specimens[model].form)[0],
-                longest=self._stretch(self.specimens[model].form)[1],
-                lean=self._lean,
-            )
-            for model in models
-        ]
+        chains = [self.chain(model) for model in models]
         costs = self.costs(models)
         if score_seconds is not None:
             costs = dataclasses.replace(costs, score_seconds=score_seconds)
@@ -259,6 +246,8 @@ class Session:
             planned(plan)
 
             def hand_on(model: str, rows: Rows) -> None:
+                if self._lean:
+                    give_back_freed_memory()  # scoring takes other pieces than running
                 found = recalled.get(model)
                 made = positions if found is None else [positions[place] for place in found.missing]
                 keep = functools.partial(self._keep, self.specimens[model], made, rows.features)
@@ -272,6 +261,11 @@ class Session:
             return None
         known = self.known.get(model)
         return known.kept_as if known else self._remembered.name(self.specimens[model], self._stamps[model])
+
+    def recall(self, model: str) -> torch.Tensor | None:
+        """All features of a model in the order of the data set, where they are remembered and sound."""
+        found = self._recall(model, range(len(self._dataset)))
+        return None if found is None or found.missing else self._as_rows(model, found.rows).features
 
     def _take_all_apart(
         self, firsts: Sequence[ModelRef], others: Sequence[ModelRef], reading: Reading
@@ -318,6 +312,7 @@ class Session:
             device=self._device,
             batch=self._batch,
             lean=self._lean,
+            tidy=self._allowance.tidy if self._allowance is not None else lambda coming_bytes: None,
             lanes=self.lanes,
             watch=self._watch,
         )
@@ -382,7 +377,7 @@ class Session:
         return Rows(
             features=rows.view(len(rows), layers, -1) if layers else rows,
             num_truncated=None,
-            seconds={},
+            seconds=dict,
         )
 
     def _num_layers(self, model: str) -> int:
@@ -405,7 +400,7 @@ class Session:
     def _keep(self, specimen: Specimen, positions: Sequence[int], features: torch.Tensor) -> None:
         stamp = self._stamps[str(specimen.model)]
         kept_as = None if self._remembered is None else self._remembered.name(specimen, stamp)
-        if self._remembered is None or kept_as is None:
+        if self._remembered is None or kept_as is None or not bool(torch.isfinite(features).all()):
             return
         known = Known(
             kept_as=kept_as,

@@ -19,7 +19,7 @@ from modelhound.records import Progress, Watch, silent
 from modelhound.scores import FeatureSet
 from modelhound.settings import ModelSettings
 
-__all__ = ["Extracted", "arrange", "build_network", "check_finite", "extract_features", "suitable_batch"]
+__all__ = ["Extracted", "arrange", "build_network", "extract_features", "suitable_batch"]
 
 _CPU_BATCH_PIXELS = 1 << 20  # as fast as larger batches in half the memory: benchmarks/results/allocator_*
 _CPU_BATCH_TOKENS = 1 << 13
@@ -93,7 +93,7 @@ def extract_features(
                     inputs = inputs.to(memory_format=torch.channels_last)
             with meter.phase("forward"):
                 features = network.extract(inputs).float()
-                check_finite(features)
+                _check_finite(features)
                 if classify and network.classify is not None:
                     opinions.append(network.classify(features).softmax(1))
             rows.append(features)
@@ -119,7 +119,7 @@ def extract_features(
     )
 
 
-def check_finite(features: torch.Tensor) -> None:
+def _check_finite(features: torch.Tensor) -> None:
     """Features with NaN or infinite values are a ModelError."""
     bad_items = int((~torch.isfinite(features).flatten(1).all(dim=1)).sum())
     if bad_items:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from modelhound.features.workshop import Specimen
 
-__all__ = ["Shelf", "copied_bytes", "install", "remove"]
+__all__ = ["Shelf", "copied_bytes", "filled", "install", "remove"]
 
 _Key = tuple[str, str, str]
 
@@ -46,6 +46,8 @@ class Shelf:
     def fetch(self, specimen: Specimen, names: Sequence[str]) -> dict[str, Tensor]:
         """Tensors by name, ready to be used on any stream."""
         fetched = {}
+        if specimen.files is not None:
+            specimen.files.check_whole()
         with self._aside():
             for name in names:
                 key = (specimen.blueprint.anatomy.architecture, name, specimen.digests[name])
@@ -110,6 +112,17 @@ def remove(specimen: Specimen, tensors: Mapping[str, Tensor]) -> None:
     slots = specimen.blueprint.slots
     for name in tensors:
         slots[name].data = slots[name].new_empty(0)
+
+
+@contextlib.contextmanager
+def filled(specimen: Specimen, shelf: Shelf) -> Iterator[None]:
+    """With all tensors of the model in its module, which is empty before and afterwards."""
+    tensors = shelf.fetch(specimen, specimen.blueprint.used)
+    install(specimen, tensors)
+    try:
+        yield
+    finally:
+        remove(specimen, tensors)
 
 
 def _as_wanted(tensor: Tensor, template: Tensor, device: torch.device) -> Tensor:

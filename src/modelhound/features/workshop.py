@@ -34,6 +34,7 @@ from modelhound.settings import ModelSettings
 __all__ = ["Blueprint", "Specimen", "Workshop", "make_probe"]
 
 _PROBE_ITEMS = 2
+_READ_INTO_MEMORY = ("py", "timm")  # sources whose weights lie in no file, or not any more
 _WORTH_COMPILING = 50_000  # items: EfficientNet-B0 on an H200 gains from there on
 _PROBE_TEXT = "what does it say " * PROBE_TOKENS
 
@@ -75,8 +76,12 @@ class Specimen:
     """Of each that its parts use."""
     fingerprints: tuple[str, ...]
     """One per part."""
+    is_mapped: bool
+    """Whether its tensors lie in a file, whose memory the system takes back when it wants to."""
     classifier: tuple[Tensor, Tensor | None] | None
     """Weight and bias of the linear layer from features to the classes it was trained on, where it has one; on the host."""
+    files: FileTensors | None = field(default=None, repr=False)
+    """Where its tensors lie, if that is in mapped files."""
 
     @property
     def fingerprint(self) -> str:
@@ -95,11 +100,14 @@ class Workshop:
         device: str,
         dtype: torch.dtype,
         num_items: int = 0,
-        lean: bool = False,
+        empty: bool = False,
     ) -> None:
-        """`num_items` is about how many items each architecture will be run on; `lean` leaves modules without tensors."""
+        """`num_items` is about how many items each architecture will be run on; `empty` leaves modules without tensors.
+
+        Whoever runs a part of one puts them in (see `shelf`), so that the device holds those that are in use and no others.
+        """
         self._settings, self._seed, self.device, self.dtype = settings, seed, device, dtype
-        self._num_items, self._lean = num_items, lean
+        self._num_items, self._empty = num_items, empty
         self._moulds: dict[ModelRef, str | None] = {}
         self._building = threading.Lock()  # libraries change torch's own functions while they build
         self._by_mould: dict[str, Blueprint] = {}
@@ -135,7 +143,10 @@ class Workshop:
             tensors=everything,
             digests=digests,
             fingerprints=_fingerprint_parts(blueprint.anatomy, digests),
+            is_mapped=isinstance(weights, FileTensors)
+            or (weights is not None and model.source not in _READ_INTO_MEMORY),
             classifier=_find_classifier(blueprint, tensors),
+            files=weights if isinstance(weights, FileTensors) else None,
         )
 
     def _build(
@@ -169,7 +180,7 @@ class Workshop:
         )
         if mould is not None:
             self._by_mould.setdefault(mould, blueprint)
-        if self._lean:
+        if self._empty:
             for slot in blueprint.slots.values():
                 slot.data = slot.new_empty(0)
         return blueprint, tensors
@@ -180,10 +191,7 @@ class Workshop:
         Depthwise ones are the exception on CUDA: in that order cuDNN compiles a kernel for each shape, which takes seconds
         (benchmarks/results/engine_202611.md), and pays only over many items.
         """
-        is_depthwise = any(
-            isinstance(each, nn.Conv2d) and each.groups == each.in_channels > 1 for each in network.module.modules()
-        )
-        if self.device != "cpu" and is_depthwise and self._num_items < _WORTH_COMPILING:
+        if self.device != "cpu" and network.is_depthwise and self._num_items < _WORTH_COMPILING:
             return torch.contiguous_format
         return torch.channels_last
 

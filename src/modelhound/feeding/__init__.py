@@ -7,6 +7,9 @@
     sweeping   the few measurements that any run can be composed of
     studying   which runs to make: the whole grid, or as few as it takes to be sure
     tuning     other options at the recommended pair
+    concluding which pairs to look at, and from a study to its answer
+    kinds      all kinds of items that were asked for
+    afar       the same on every machine of a cluster
 
 Nothing here decides what to recommend (see `analysis`) or writes a file. The loading path is `data.load_batches`, the one that
 searches and training use.

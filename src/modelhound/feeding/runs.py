@@ -136,12 +136,10 @@ def measure_load(
     give_back_freed_memory()
     read_before = disk_bytes_read()
     arrivals = []
-    batch_bytes = 0
     start = seconds_now()
     with contextlib.closing(feed.load(data, form, batch, workers)) as loaded:
-        for some in loaded:
+        for _ in loaded:
             arrivals.append(seconds_now() - start)
-            batch_bytes = max(batch_bytes, _count_bytes(some))
     stop_seconds = seconds_now() - start - arrivals[-1]
     read = _read_since(read_before)
     return LoadMeasured(
@@ -154,7 +152,6 @@ def measure_load(
         stop_seconds=stop_seconds,
         page_cache=_page_cache(read, len(data)),
         disk_bytes=read,
-        batch_bytes=batch_bytes,
     )
 
 
@@ -210,12 +207,8 @@ def warm_up(network: Network, dataset: Dataset, feed: Feed, *, batch: int, num_w
 
 
 def suitable_layout(network: Network, device: str) -> torch.memory_format:
-    """The order in memory that suits the network's convolutions, as in `features.workshop`: for depthwise ones in
-    channels-last order cuDNN would compile a kernel for each batch size, seconds long."""
-    is_depthwise = any(
-        isinstance(each, torch.nn.Conv2d) and each.groups == each.in_channels > 1 for each in network.module.modules()
-    )
-    return torch.contiguous_format if is_depthwise and device != "cpu" else torch.channels_last
+    """The order in memory that suits the network's convolutions, as in `features.workshop`."""
+    return torch.contiguous_format if device != "cpu" and network.is_depthwise else torch.channels_last
 
 
 def make_batch(dataset: Dataset, form: InputForm, batch: int, *, pin: bool = False) -> Batch:
@@ -296,11 +289,6 @@ def _move(some: Batch, device: str, layout: torch.memory_format) -> Any:
     if isinstance(inputs, torch.Tensor) and inputs.ndim == 4:
         return inputs.to(memory_format=layout)
     return inputs
-
-
-def _count_bytes(some: Batch) -> int:
-    tensors = some.inputs.values() if isinstance(some.inputs, dict) else (some.inputs,)
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _read_since(before: int | None) -> int | None:

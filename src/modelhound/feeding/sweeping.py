@@ -309,7 +309,6 @@ def _follow(base: LoadLaw, runs: Sequence[LoadMeasured]) -> LoadLaw:
         base,
         by_batch=tuple((place, value + shift) for place, value in base.by_batch),
         inline=tuple((place, value + shift) for place, value in base.inline),
-        batch_bytes_per_item=alone.batch_bytes_per_item,
     )
 
 

@@ -45,6 +45,7 @@ from modelhound.records import (
     unpack_items,
 )
 from modelhound.settings import METRICS, MOST_FINALISTS, RecipeSettings, SearchSettings
+from modelhound.training.checkpoints import name_checkpoint
 from modelhound.training.recipe import choose_rate
 
 __all__ = ["FinalsJob", "hold_finals"]
@@ -313,7 +314,7 @@ class _Finals:
             spent_seconds=race.spent_seconds,
             full_seconds=all_seconds,
             checkpoint=None if checkpoint is None else str(checkpoint.relative_to(self._job.folder)),
-            read_back=None if checkpoint is None else self._read_back(checkpoint, str(winner)),
+            read_back=None if checkpoint is None else name_checkpoint(checkpoint, str(winner), self._job.settings.arch),
         )
 
     def _finalist(self, place: int, row: Standing, leader: Standing | None, verdict: str) -> Finalist:
@@ -349,12 +350,6 @@ class _Finals:
         """The newest of the first fold."""
         folder = self._folder(leader.model) / f"rate{leader.notch:+d}-fold0"
         return max(folder.glob("epoch-*"), default=None)
-
-    def _read_back(self, checkpoint: Path, winner: str) -> str:
-        if (checkpoint / "config.json").is_file():
-            return f"file:{checkpoint}"
-        arch = self._job.settings.arch if winner.startswith("file:") else winner
-        return f"file:{checkpoint / 'model.safetensors'} --arch {arch}"
 
 
 def _epochs(stage: int) -> int:

@@ -5,37 +5,37 @@ Out: whatever the function sends back, as soon as it does
 Nothing here knows what the function does. It is called on a worker as function(common, argument, send); `common` goes through
 the object store, once to every machine, and all workers of a machine look at the same copy. Which worker gets what next is the
 business of a Deal. A worker that dies is started anew where its machine is still there; its parcel goes to whoever is free.
-
-Ray is an extra: pip install 'modelhound[ray]'.
 """
 
 import contextlib
-import importlib
 import os
 import pkgutil
 import queue
-import socket
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+import psutil
+
 from modelhound.errors import CrewError, RequestError, first_line
+from modelhound.launch.connection import connect, disconnect
 from modelhound.meter import seconds_now
 
-__all__ = ["Crew", "Dealer", "Send", "find_device", "join_crew", "parse_address"]
+__all__ = ["Crew", "Dealer", "Send", "join_crew"]
 
 Send = Callable[[Any], None]
 
 _POLL_SECONDS = 0.5
 _LISTEN_SECONDS = 1.0  # a worker with nothing to tell answers after this
 _START_SECONDS = 120.0
-_KNOCK_SECONDS = 10.0
 _STARTS = 3
 _DEADLINE_SECONDS = 600.0
-_PASSED_ON = ("MODELHOUND_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")
+_THREADS = "OMP_NUM_THREADS"
+_PASSED_ON = ("MODELHOUND_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", _THREADS, "OMP_WAIT_POLICY")
 
 
 class Dealer(Protocol):
@@ -64,16 +64,6 @@ class _Hand:
     """Somebody else has finished what it does. It gets nothing new until it is through, perhaps in a later run."""
 
 
-def parse_address(on: str) -> str | None:
-    """What --on names; None where it is plain `ray`: the cluster that this machine is part of, or this machine alone."""
-    return on.removeprefix("ray").removeprefix("://") or None
-
-
-def find_device(address: str | None) -> str:
-    """cuda if the cluster has GPUs, else cpu. The connection stays, for a crew to be joined."""
-    return "cuda" if _connect(address).cluster_resources().get("GPU", 0) >= 1 else "cpu"
-
-
 @contextlib.contextmanager
 def join_crew(
     address: str | None, *, device: str, whole_machines: bool = False, deadline_seconds: float = _DEADLINE_SECONDS
@@ -82,48 +72,14 @@ def join_crew(
 
     With `whole_machines` there is one for every machine, which has all of its GPUs.
     """
-    ray = _connect(address)
+    ray = connect(address)
     crew = Crew(ray, device=device, whole_machines=whole_machines, deadline_seconds=deadline_seconds)
     try:
         crew.start()
         yield crew
     finally:
         crew.dismiss()
-        if _connected:
-            _connected.clear()
-            ray.shutdown()
-
-
-_connected: list[str | None] = []
-"""The address, if it was us who connected: then we also end it."""
-
-
-def _connect(address: str | None) -> Any:
-    ray = _import_ray()
-    if ray.is_initialized():
-        return ray
-    try:
-        _knock(address)
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level="error",
-            **({"include_dashboard": False} if address is None else {}),
-        )
-    except Exception as error:  # whatever Ray says of an address
-        reason = first_line(error)
-        raise RequestError(
-            f"cannot reach a Ray cluster at {address or 'this machine'!r}: {reason}; check the address, or leave --on out"
-        ) from error
-    _connected.append(address)
-    return ray
-
-
-def _knock(address: str | None) -> None:
-    """Is there anybody? Ray itself would ask for minutes."""
-    if address is not None:
-        host, _, port = address.rpartition(":")
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
+        disconnect(ray)
 
 
 class Crew:
@@ -299,13 +255,19 @@ class Crew:
             scheduling_strategy=strategy,
         )
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        return maker.remote(tuple(path for path in sys.path if path), environment)
+        return maker.remote(tuple(path for path in sys.path if path), environment, self._threads_of(node))
 
     def _gpus_of(self, node: str) -> int:
         """What a worker there asks for: of a whole machine all, so that it sees them."""
         if not self._whole_machines:
             return 0 if self._device == "cpu" else 1
         return next((int(each["Resources"].get("GPU", 0)) for each in self._ray.nodes() if each["NodeID"] == node), 0)
+
+    def _threads_of(self, node: str) -> int:
+        """What one worker there may use of its processors."""
+        processors = {each["NodeID"]: int(each["Resources"].get("CPU", 0)) for each in self._ray.nodes()}
+        num_workers = 1 if self._whole_machines else self._places().get(node, 1)
+        return max(1, processors.get(node, 1) // max(1, num_workers))
 
 
 def _name_machines(nodes: list[dict[str, Any]]) -> dict[str, str]:
@@ -324,10 +286,21 @@ def _name_machines(nodes: list[dict[str, Any]]) -> dict[str, str]:
     return names
 
 
+def _was_given(name: str) -> bool:
+    """Whether this process was started with that variable, where the system tells."""
+    with contextlib.suppress(OSError):
+        return any(
+            each.startswith(f"{name}=".encode()) for each in Path("/proc/self/environ").read_bytes().split(b"\0")
+        )
+    return False
+
+
 class _Worker:
     """Lives in a process of the cluster: calls functions in a thread, and tells what they send."""
 
-    def __init__(self, search_path: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    def __init__(self, search_path: tuple[str, ...], environment: Mapping[str, str], num_threads: int) -> None:
+        if not _was_given(_THREADS):  # then Ray has set it to 1, whatever the machine has
+            os.environ[_THREADS] = str(min(num_threads, psutil.cpu_count(logical=False) or num_threads))
         os.environ.update(environment)  # before torch is loaded
         sys.path[:] = dict.fromkeys((*search_path, *sys.path))
         self._sent: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -357,12 +330,3 @@ class _Worker:
         except Exception as raised:
             error = raised
         self._sent.put(("over", error))
-
-
-def _import_ray() -> Any:
-    try:
-        ray = importlib.import_module("ray")
-        importlib.import_module("ray.util.scheduling_strategies")
-    except ImportError as error:
-        raise RequestError("cannot use --on ray: expected Ray, run: pip install 'modelhound[ray]'") from error
-    return ray

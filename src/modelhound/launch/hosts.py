@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from modelhound.errors import HoundError, RequestError, first_line
-from modelhound.launch.crew import Crew, Send, join_crew, parse_address
+from modelhound.launch.connection import parse_address
+from modelhound.launch.crew import Crew, Send, join_crew
 
 __all__ = ["Hosts", "join_hosts"]
 

@@ -1,21 +1,25 @@
 """What every rank runs under torchrun: one function, with torch.distributed ready."""
 
+import contextlib
 import datetime
 import os
 import pkgutil
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from modelhound.errors import HoundError
-from modelhound.launch.ranks import _REQUEST, _GaveUp, _Request, put_file
+from modelhound.launch.ranks import _PARENT, _REQUEST, _GaveUp, _Request, put_file
 from modelhound.records import to_plain
 
-_DISTRIBUTED_FAULT = 3
+_DISTRIBUTED_FAULT, _ORPHANED = 3, 4
+_SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_FOR_OTHERS = 1.0  # a rank that lost another one must not be noticed before the one that is gone
 
 
@@ -27,6 +31,8 @@ def main(folder: Path) -> int:
         os.dup2(log, stream)
     request = msgspec.json.decode((folder / _REQUEST).read_bytes(), type=_Request)
     sys.path[:] = list(dict.fromkeys([*request.search_path, *sys.path]))
+    if _PARENT in os.environ:
+        end_with(int(os.environ[_PARENT]))
     try:
         value = _call(request)
     except HoundError as error:
@@ -39,6 +45,20 @@ def main(folder: Path) -> int:
         return _DISTRIBUTED_FAULT
     (folder / f"rank-{rank}.json").write_bytes(msgspec.json.encode(value))
     return 0
+
+
+def end_with(parent: int) -> None:
+    """End this process, from now on, as soon as that one is gone: whoever is killed cannot end its ranks, which would train on
+    for hours and write where the next start of the same command does."""
+
+    def watch() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(parent)
+            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os._exit(_ORPHANED)  # torchrun then ends the others and itself
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _call(request: _Request) -> Any:

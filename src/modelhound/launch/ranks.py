@@ -29,6 +29,7 @@ import msgspec
 from modelhound import errors
 from modelhound.errors import HoundError, RankError
 from modelhound.launch.environment import child_environment
+from modelhound.launch.fresh import name_ending
 from modelhound.records import Progress, Watch, silent
 
 __all__ = ["Cluster", "follow", "put_file", "run_agent", "run_on_ranks"]
@@ -38,6 +39,7 @@ _FRAME = re.compile(r"\s|Traceback \(most recent|frame #\d|The above exception|D
 _POLL_SECONDS = 0.1
 _FOLLOW_SECONDS = 1.0
 _REQUEST = "request.json"
+_PARENT = "MODELHOUND_PARENT"  # in the environment of ranks: the process that they end with
 _PATIENCE_SECONDS = 10.0  # for ranks to end after they were told to
 
 
@@ -195,7 +197,7 @@ def run_agent(
     with words.open("wb") as output:
         agent = subprocess.Popen(
             command,
-            env=child_environment(environment),
+            env=child_environment({**(environment or {}), _PARENT: str(os.getpid())}),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -254,16 +256,9 @@ def _explain(folder: Path, num_ranks: int, last_words: str) -> HoundError:
     rank, code = min(failed, key=lambda each: (each[1] >= 0, each[1] == -signal.SIGTERM))
     words = _tail(_read_log(folder, rank))
     return RankError(
-        f"cannot go on: rank {rank} of {num_ranks} ended by {_name_ending(code)}, and the others were stopped; start the same "
+        f"cannot go on: rank {rank} of {num_ranks} ended by {name_ending(code)}, and the others were stopped; start the same "
         f"command again to go on from the last checkpoint. The end of its log, rank-{rank}.log: {words}"
     )
-
-
-def _name_ending(code: int) -> str:
-    with contextlib.suppress(ValueError):
-        if code < 0:
-            return signal.Signals(-code).name
-    return f"exit code {code}"
 
 
 def _read_log(folder: Path, rank: int) -> str:

@@ -10,7 +10,7 @@ import msgspec
 import torch
 
 from modelhound.data import Dataset, InputForm, Tokenising
-from modelhound.errors import RequestError, explain_error
+from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.features.engine import forms_of
 from modelhound.features.many import Session
 from modelhound.measuring.deciding import decide_rungs, describe_plan, open_session
@@ -33,8 +33,8 @@ def foresee(job: Job, *, open_seconds: float = 0.0) -> SearchForeseen:
     failures: list[Failure] = []
 
     def lose(model: str, phase: str, error: Exception) -> None:
-        if isinstance(error, RequestError):
-            raise error
+        if isinstance(error, RequestError | StoreError):
+            raise error  # not this model's fault
         failures.append(Failure(model=model, phase=phase, error=explain_error(error)))
 
     with open_session(job) as session:

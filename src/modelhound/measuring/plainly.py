@@ -59,11 +59,12 @@ def _measure(job: Job, model: ModelRef, stamp: str, meter: Meter) -> ModelMeasur
         stamp=stamp,
         form=network.preprocessing,
         num_parameters=network.num_parameters,
-        layers=extracted.layers,
+        num_features=extracted.layers[-1].features.shape[1],
+        num_layers=len(extracted.layers),
         num_truncated=extracted.num_truncated,
     )
     scores, layer = score_best_layer(
-        seen.layers, job.scorers, seed=settings.seed, timed=lambda name: meter.phase("score")
+        extracted.layers, job.scorers, seed=settings.seed, timed=lambda name: meter.phase("score")
     )
     return make_record(
         seen,

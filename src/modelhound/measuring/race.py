@@ -55,6 +55,11 @@ class Race:
         self._notes: dict[str, tuple[str, ...]] = {}
         self.finals: dict[str, NDArray[np.float64]] = {}
         """What the decisive scorer says of each item, of every model that came to the end."""
+        self._leader: tuple[float, str] | None = None
+        """Of those the best, as the ranking will see it: the negative of its score, and its name."""
+        self._leading = threading.Lock()
+        self._unread: dict[str, int] = {}
+        """Models that were told without reading their features, and which of their layers is best."""
         self._finished = 0
         self.running: list[str] = []
         self._sizes: tuple[int, ...] = (len(job.dataset),)
@@ -88,6 +93,18 @@ class Race:
         if len(self._sizes) > 1 and session.specimens:
             # some of those that the order of items was made for, now that it is known what they would save
             self._sizes = decide_rungs(self._job, session.plan(tuple(session.specimens), range(len(self._job.dataset))))
+        if len(self._sizes) == 1:  # or others race against them, rung by rung
+            for model in self.running.copy():
+                self._tell_remembered(model)
+
+    def show_best(self) -> None:
+        """The best model's features, where it was told without them."""
+        best = self._find_best()
+        if best in self._unread:
+            assert self._session is not None
+            rows = self._session.recall(best)
+            if rows is not None:
+                self._job.show(best, (rows if rows.ndim == 2 else rows[:, self._unread[best]]).cpu().numpy())
 
     def rungs(self) -> "list[range]":
         """The item numbers of each rung."""
@@ -121,8 +138,8 @@ class Race:
         self._notes[model] = (*self._notes.get(model, ()), *rows.notes)
         cut = self._truncated.get(model, 0)
         self._truncated[model] = None if cut is None or rows.num_truncated is None else cut + rows.num_truncated
-        for phase, seconds in rows.seconds.items():
-            own = self._seconds[model]
+        own = self._seconds[model]
+        for phase, seconds in rows.seconds().items():
             own[phase] = own.get(phase, 0.0) + seconds
         return self._within_memory(self._finish if last else self._look_at, model)
 
@@ -171,50 +188,85 @@ class Race:
         assert best.item_scores is not None
         return np.nan_to_num(best.item_scores.astype(np.float64))
 
+    def _tell_remembered(self, model: str) -> None:
+        """A model of which everything is known: its features and what all scorers say of them."""
+        assert self._session is not None
+        meter = Meter(self._job.device, keep_peak=True)
+        known = self._session.known.get(model)
+        judged = None if known is None else self._verdicts.recall(known.kept_as)
+        if known is None or judged is None:
+            return
+        self._unread[model] = judged.layer
+        self._job.tell(self._record(model, judged, max(1, known.num_layers), meter))
+        with self._alone:
+            self._leave(model)
+
     def _finish(self, model: str) -> ModelMeasured:
         """All scorers, on all items in the order of the data set."""
-        job = self._job
-        meter = Meter(job.device, keep_peak=True)
-        rows = torch.cat([part.to(job.device) for part in self._features[model]])
+        assert self._session is not None
+        meter = Meter(self._job.device, keep_peak=True)
+        layers = self._layers(model)
+        judged = self._ask_scorers(layers, self._session.name_of(model), meter)
+        record = self._record(model, judged, len(layers), meter)
+        with self._alone:
+            if self._find_best() == model:
+                self._job.show(model, layers[judged.layer].features.cpu().numpy())
+        return record
+
+    def _layers(self, model: str) -> list[FeatureSet]:
+        """Everything that was made of the items, layer by layer."""
+        assert self._session is not None
+        rows = torch.cat([part.to(self._job.device) for part in self._features[model]])
         self._features[model] = [rows]  # in one piece, should it be asked for again
         features = self._in_order(rows)
-        assert self._session is not None
         specimen = self._session.specimens.get(model)
-        opinions = _opinions(specimen, features) if specimen is not None and "leep" in job.scorers else None
+        opinions = _opinions(specimen, features) if specimen is not None and "leep" in self._job.scorers else None
         layers = [features] if features.ndim == 2 else [layer.contiguous() for layer in features.unbind(1)]
         targets = self._targets.to(rows.device)
-        kept_as = self._session.name_of(model)
+        return [self._feature_set(layer, targets, opinions) for layer in layers]
+
+    def _record(self, model: str, judged: Judged, num_layers: int, meter: Meter) -> ModelMeasured:
+        """What is told of a model; its place in the race is noted."""
+        job, session = self._job, self._session
+        assert session is not None
+        specimen = session.specimens.get(model)
         form = None if specimen is None else specimen.form
-        num_truncated, max_tokens = self._verdicts.texts_cut(kept_as, form, self._truncated[model])
-        seen = Seen(
-            model=self._refs[model],
-            stamp=job.models[self._refs[model]],
-            form=form,
-            num_parameters=self._num_parameters(model),
-            layers=[self._feature_set(layer, targets, opinions) for layer in layers],
-            num_truncated=num_truncated,
-            max_tokens=max_tokens,
-            notes=(*self._notes[model], *_trouble(specimen)),
-        )
-        judged = self._ask_scorers(seen, kept_as, meter)
-        scores, layer = judged.scores, judged.layer
+        num_truncated, max_tokens = self._verdicts.texts_cut(session.name_of(model), form, self._truncated.get(model))
         own = tuple(PhaseSamples(phase=phase, seconds=(spent,)) for phase, spent in self._seconds[model].items())
         record = make_record(
-            seen,
+            Seen(
+                model=self._refs[model],
+                stamp=job.models[self._refs[model]],
+                form=form,
+                num_parameters=self._num_parameters(model),
+                num_features=judged.num_features,
+                num_layers=num_layers,
+                num_truncated=num_truncated,
+                max_tokens=max_tokens,
+                notes=(*self._notes.get(model, ()), *_trouble(specimen)),
+            ),
             job.dataset,
-            scores,
-            layer,
+            judged.scores,
+            judged.layer,
             phases=(*own, *meter.samples),
             wall_seconds=sum(self._seconds[model].values()) + meter.wall_seconds,
             peak_memory_bytes=meter.peak_memory_bytes,
         )
-        decisive = scores.values[self._decisive].item_scores
+        decisive = judged.scores.values[self._decisive].item_scores
         assert decisive is not None
         self.finals[model] = np.nan_to_num(decisive.astype(np.float64))
-        with self._alone:
-            if all(self.finals[model].mean() >= others.mean() for others in list(self.finals.values())):
-                job.show(model, seen.layers[layer].features.cpu().numpy())
+        self._take_lead(model)
         return record
+
+    def _take_lead(self, model: str) -> None:
+        """If it is better than all others: those are not looked at again, there may be thousands of them."""
+        own = (-float(self.finals[model].mean()), model)
+        with self._leading:
+            self._leader = own if self._leader is None else min(self._leader, own)
+
+    def _find_best(self) -> str | None:
+        """Of those that came to the end so far."""
+        return None if self._leader is None else self._leader[1]
 
     def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows in the order of the data set."""
@@ -229,23 +281,23 @@ class Race:
         """The order of the items, which is settled when features come; to make a tensor of it takes a while."""
         return torch.as_tensor(self.order)
 
-    def _ask_scorers(self, seen: Seen, kept_as: str | None, meter: Meter) -> Judged:
+    def _ask_scorers(self, layers: Sequence[FeatureSet], kept_as: str | None, meter: Meter) -> Judged:
         """What all scorers say: remembered, or found out now and remembered."""
         known = self._verdicts.recall(kept_as)
         if known is not None:
             return known
-        layers = [
+        prepared = [
             dataclasses.replace(layer, groundwork=self._verdicts.groundwork(kept_as, place))
-            for place, layer in enumerate(seen.layers)
+            for place, layer in enumerate(layers)
         ]
-        scores, layer = score_best_layer(
-            layers,
+        scores, best = score_best_layer(
+            prepared,
             self._job.scorers,
             seed=self._job.settings.seed,
             timed=lambda name: meter.phase("score"),
             found=lambda place, groundwork: self._verdicts.keep_groundwork(kept_as, place, groundwork),
         )
-        judged = Judged(scores=scores, layer=layer)
+        judged = Judged(scores=scores, layer=best, num_features=layers[best].features.shape[1])
         self._verdicts.keep(kept_as, judged)
         return judged
 

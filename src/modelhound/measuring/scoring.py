@@ -28,9 +28,11 @@ from modelhound.records import (
     silent,
 )
 from modelhound.scores import FeatureSet, Groundwork, Scores, score
-from modelhound.settings import SearchSettings, decisive_scorer
+from modelhound.settings import ACCURACY_SCORERS, SearchSettings, decisive_scorer
 
 __all__ = ["Job", "Seen", "make_record", "score_best_layer"]
+
+_NOTHING = 0.5  # of what guessing among the classes reaches
 
 
 def _look_away(model: str, features: np.ndarray) -> None:
@@ -73,7 +75,8 @@ class Seen:
     form: InputForm | None
     """None where its features were remembered."""
     num_parameters: int
-    layers: Sequence[FeatureSet]
+    num_features: int
+    num_layers: int
     num_truncated: int
     max_tokens: int | None = None
     """To which these were cut, if `form` does not say it."""
@@ -116,7 +119,7 @@ def make_record(
         model=str(seen.model),
         stamp=seen.stamp,
         num_parameters=seen.num_parameters,
-        num_features=seen.layers[layer].features.shape[1],
+        num_features=seen.num_features,
         num_items=len(dataset),
         scores={name: each.value for name, each in scores.values.items()},
         item_scores={
@@ -131,8 +134,14 @@ def make_record(
 
 def _notes(seen: Seen, dataset: Dataset, scores: Scores, layer: int) -> list[str]:
     notes = [*seen.notes, *(f"{scorer} is missing: {reason}" for scorer, reason in scores.missing.items())]
-    if len(seen.layers) > 1:
-        notes.append(f"layer {layer + 1} of {len(seen.layers)} scores best")
+    told = next((scores.values[name].value for name in ACCURACY_SCORERS if name in scores.values), None)
+    if dataset.task == "classification" and told is not None and told < _NOTHING / len(dataset.class_names):
+        notes.append(
+            "its features tell nothing of the labels: features that are the same for every item score near 0, because each "
+            "item is judged by the others"
+        )
+    if seen.num_layers > 1:
+        notes.append(f"layer {layer + 1} of {seen.num_layers} scores best")
     reader, form = dataset.reader, seen.form
     if isinstance(reader, PreparedReader) and isinstance(form, Preprocessing) and not reader.holds(form):
         notes.append("its way to resize is not among those prepared, so that images were resized twice")

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from modelhound.compat import import_timm, wait_asleep
+from modelhound.compat import free_at_once, import_timm, keep_freed_memory
 from modelhound.data import Dataset, InputForm
-from modelhound.features.engine import Rows, chain_of
+from modelhound.features.engine import Rows
 from modelhound.features.many import Session
-from modelhound.measuring.deciding import choose_dtype, open_session
+from modelhound.measuring.deciding import open_session
 from modelhound.measuring.race import Race
 from modelhound.measuring.scoring import Job
 from modelhound.models import ModelRef
@@ -104,8 +104,7 @@ def survey_share(common: Common, models: Mapping[ModelRef, str], send: Send) -> 
         session.survey(models, failed=race.lose, shortcut="leep" not in job.scorers)
         costs = session.costs(tuple(session.specimens)) if session.specimens else None
         for model, specimen in session.specimens.items():
-            chain = chain_of(specimen, num_bytes_per_value=choose_dtype(job).itemsize, seconds=None)
-            send(Surveyed(model=model, chain=chain, form=specimen.form, costs=costs))
+            send(Surveyed(model=model, chain=session.chain(model), form=specimen.form, costs=costs))
         for model in session.known:
             send(Surveyed(model=model, chain=None, form=None, costs=None))
     race.close()
@@ -170,8 +169,9 @@ def _job(
     send: Send,
     see: Callable[[str, np.ndarray], None] = lambda model, features: None,
 ) -> Job:
-    wait_asleep()
     import_timm()
+    if common.device == "cpu":  # as on one machine
+        keep_freed_memory() if common.settings.memory is None else free_at_once()
     decisive = decisive_scorer(common.scorers)
 
     def tell(record: Failure | ModelMeasured | object) -> None:

@@ -20,7 +20,8 @@ from modelhound.data.shared_items import carry_files, share_items
 from modelhound.data.source import Reader
 from modelhound.data.sources.folder import FileReader
 from modelhound.features.supply import input_key
-from modelhound.launch.crew import Crew, find_device, join_crew, parse_address
+from modelhound.launch.connection import find_device, parse_address
+from modelhound.launch.crew import Crew, join_crew
 from modelhound.measuring.deciding import (
     choose_dtype,
     decide_rungs,
@@ -151,7 +152,15 @@ class _SpreadRace:
         chains = [self._chains.get(model) or _remembered(model) for model in models]
         costs = self._costs or _ROUGH
         workers = self._crew.workers
-        placement = place_chains(chains, num_items=len(items), costs=costs, speeds=[1.0] * len(workers))
+        # on CPUs items are decoded once for all; a device decodes those of its own models, in each of the forms they want
+        decode_seconds = 0.0 if self._job.device == "cpu" else len(items) * costs.decode_seconds_per_item
+        placement = place_chains(
+            chains,
+            num_items=len(items),
+            costs=costs,
+            speeds=[1.0] * len(workers),
+            input_seconds=decode_seconds,
+        )
         there = [self._chains[model] for model in models if model in self._chains]
         if there:
             self._job.tell(describe_plan(make_plan(there, num_items=len(items), costs=costs, first_item=items.start)))
@@ -199,8 +208,12 @@ class _SpreadRace:
                 f"{self._crew.num_lost} workers of the cluster died; what they had not finished was run by others"
             )
         for model, features in self._sights.items():
-            if all(self.finals[model].mean() >= others.mean() for others in self.finals.values()):
+            if model == min(self.finals, key=self._place):
                 self._job.show(model, features)
+
+    def _place(self, model: str) -> tuple[float, str]:
+        """The smallest is the best, as the ranking will see it."""
+        return -float(self.finals[model].mean()), model
 
     def _receive(self, worker: int, sent: object) -> None:
         """Whatever a worker sends, perhaps for the second time."""
@@ -218,8 +231,8 @@ class _SpreadRace:
                 self._surveyed.add(model)
                 self._leave(model)
             case Sight(model=model, features=features) if model in self.finals:
-                self._sights = {known: seen for known, seen in self._sights.items() if known in self.finals}
-                self._sights[model] = features
+                if all(self._place(model) <= self._place(other) for other in self._sights):
+                    self._sights = {model: features}  # one alone: there may be thousands of parcels
             case Warned(warning=warning) if warning not in self._warned:
                 self._warned.add(warning)
                 self._job.warn(warning)

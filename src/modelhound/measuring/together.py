@@ -63,6 +63,7 @@ def _run_race(job: Job) -> dict[str, NDArray[np.float64]]:
             )
             aside.wait()
             race.judge(items.stop)
+        race.show_best()
         if session.trouble is not None:
             job.warn(session.trouble)
     race.close()

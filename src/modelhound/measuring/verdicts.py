@@ -37,6 +37,7 @@ class Judged:
 
     scores: Scores
     layer: int
+    num_features: int
 
 
 class _Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,7 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, tuple[float, bytes | None]]
     missing: dict[str, str]
     layer: int
+    num_features: int
 
 
 class Verdicts:
@@ -65,14 +67,15 @@ class Verdicts:
             name: Score(value, None if items is None else unpack_items(items))
             for name, (value, items) in told.values.items()
         }
-        return Judged(scores=Scores(values=values, missing=told.missing), layer=told.layer)
+        scores = Scores(values=values, missing=told.missing)
+        return Judged(scores=scores, layer=told.layer, num_features=told.num_features)
 
     def keep(self, kept_as: str | None, judged: Judged) -> None:
         values = {
             name: (each.value, None if each.item_scores is None else pack_items(each.item_scores))
             for name, each in judged.scores.values.items()
         }
-        told = _Told(values=values, missing=judged.scores.missing, layer=judged.layer)
+        told = _Told(values=values, missing=judged.scores.missing, layer=judged.layer, num_features=judged.num_features)
         self._write(self._name_scores(kept_as), told)
 
     def texts_cut(self, kept_as: str | None, form: InputForm | None, seen: int | None) -> tuple[int, int | None]:

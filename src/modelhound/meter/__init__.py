@@ -3,6 +3,7 @@
     clock      seconds for differences, dates for people
     phases     a Meter: where the time of one job goes
     lanes      what happened at the same time as what
+    memory     the most this process held since somebody began to look
     machine    what machine this is, and which device is meant
     disk       bytes that came from a disk and not from memory
     sampling   one call timed again and again, until its time is known well enough
@@ -22,7 +23,9 @@ from modelhound.meter.machine import (
     digest_of_code,
     installed_version,
     resolve_device,
+    usual_precision,
 )
+from modelhound.meter.memory import PeakMemory, peak_bytes, process_bytes
 from modelhound.meter.phases import Meter
 from modelhound.meter.power import PowerMeter, PowerReading
 from modelhound.meter.sampling import TIMM_PLAN, Samples, SamplingPlan, take_samples
@@ -32,6 +35,7 @@ __all__ = [
     "TIMM_PLAN",
     "Lanes",
     "Meter",
+    "PeakMemory",
     "PowerMeter",
     "PowerReading",
     "Samples",
@@ -44,8 +48,11 @@ __all__ = [
     "digest_of_code",
     "disk_bytes_read",
     "installed_version",
+    "peak_bytes",
+    "process_bytes",
     "resolve_device",
     "seconds_now",
     "take_samples",
+    "usual_precision",
     "utc_now",
 ]

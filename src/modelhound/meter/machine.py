@@ -27,6 +27,7 @@ __all__ = [
     "digest_of_code",
     "installed_version",
     "resolve_device",
+    "usual_precision",
 ]
 
 _VERSIONED = ("modelhound", "torch", "torchvision", "timm", "transformers", "safetensors", "numpy", "pillow")
@@ -80,6 +81,13 @@ def resolve_device(wanted: str) -> str:
             "take --device cpu or see `hound doctor`"
         )
     return f"cuda:{int(index or 0)}"
+
+
+def usual_precision(device: str) -> str:
+    """What auto means where a network is run: bf16 on a GPU that has it, else fp32."""
+    import torch
+
+    return "bf16" if device.startswith("cuda") and torch.cuda.is_bf16_supported() else "fp32"
 
 
 def describe_machine() -> Machine:

@@ -3,16 +3,15 @@
 In:  pieces of work, each with the name of its phase
 Out: raw samples in seconds per phase; memory peaks
 Nothing here knows what the work is for. A phase on a CUDA device begins and ends with a synchronisation, so that its
-seconds are the device's too and not only those of handing work over.
+seconds are the device's too and not only those of handing work over; or the device notes them itself, and is asked later.
 """
 
 import contextlib
-import resource
-import sys
 from collections.abc import Iterable, Iterator
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from modelhound.meter.clock import seconds_now
+from modelhound.meter.memory import peak_bytes, reset_peak
 from modelhound.records import PhaseSamples
 
 __all__ = ["Meter"]
@@ -30,6 +29,7 @@ class Meter:
         self.current_phase = ""
         self._inner = [0.0]  # seconds of phases within the current one, for each level
         self._samples: dict[str, list[float]] = {}
+        self._noted: list[tuple[str, Any, Any, float]] = []  # phase, events at both ends, seconds of phases within
         self._started = seconds_now()
         if self._on_cuda:
             import torch
@@ -38,15 +38,20 @@ class Meter:
             torch.cuda.init()  # type: ignore[no-untyped-call]
             if not keep_peak:
                 torch.cuda.reset_peak_memory_stats(device)
+        elif not keep_peak:
+            reset_peak()
 
     @contextlib.contextmanager
-    def phase(self, name: str, *, on_host: bool = False) -> Iterator[None]:
+    def phase(self, name: str, *, on_host: bool = False, later: bool = False) -> Iterator[None]:
         """Add the seconds of the enclosed work to phase `name`; a piece that fails adds none but stays the current phase.
 
-        Of a phase within a phase, the seconds count for the inner one only. Work `on_host` does not wait for the device.
+        Of a phase within a phase, the seconds count for the inner one only. Work `on_host` does not wait for the device. With
+        `later` nobody does until the samples are asked for: what the device notes on its way is what counts.
         """
         outer, self.current_phase = self.current_phase, name
-        if not on_host:
+        later = later and self._on_cuda
+        begun = self._note_now() if later else None
+        if not (on_host or later):
             self._synchronise()
         start = seconds_now()
         self._inner.append(0.0)
@@ -55,10 +60,15 @@ class Meter:
         except BaseException:
             self._inner.pop()
             raise
-        if not on_host:
+        if not (on_host or later):
             self._synchronise()
         elapsed = seconds_now() - start
-        self._samples.setdefault(name, []).append(elapsed - self._inner.pop())
+        within = self._inner.pop()
+        seconds = self._samples.setdefault(name, [])
+        if later:
+            self._noted.append((name, begun, self._note_now(), within))
+        else:
+            seconds.append(elapsed - within)
         self._inner[-1] += elapsed
         if len(self._inner) > 1:
             self.current_phase = outer
@@ -78,7 +88,16 @@ class Meter:
     @property
     def samples(self) -> tuple[PhaseSamples, ...]:
         """Every phase entered so far, in order of first entry."""
+        for name, begun, ended, within in self._noted:
+            ended.synchronize()
+            self._samples[name].append(max(0.0, begun.elapsed_time(ended) / 1000 - within))
+        self._noted.clear()
         return tuple(PhaseSamples(phase=name, seconds=tuple(times)) for name, times in self._samples.items())
+
+    def wait(self) -> None:
+        """Until the device is through with all phases that were to be asked for later."""
+        for _, _, ended, _ in self._noted:
+            ended.synchronize()
 
     @property
     def wall_seconds(self) -> float:
@@ -87,17 +106,25 @@ class Meter:
 
     @property
     def peak_memory_bytes(self) -> int:
-        """Most memory held: of the CUDA device since this meter was made, else of the process since it began."""
+        """Most memory held since this meter was made, or since the one before it where that peak is kept: of the CUDA device,
+        else of the process (where the system cannot reset that, since it began)."""
         if self._on_cuda:
             import torch
 
             return int(torch.cuda.max_memory_allocated(self.device))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB, macOS in bytes
+        return peak_bytes()
 
     @property
     def _on_cuda(self) -> bool:
         return self.device.startswith("cuda")
+
+    def _note_now(self) -> Any:
+        """An event that holds the time at which the device comes here."""
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self.device))
+        return event
 
     def _synchronise(self) -> None:
         if self._on_cuda:

@@ -1,6 +1,14 @@
 """ModelRef -> a network that turns items into features. One adapter file per source, all behind `ModelSource`."""
 
-from modelhound.models.catalogue import SOURCES, describe_models, find_cards, find_models, source_of
+from modelhound.models.catalogue import (
+    SOURCES,
+    check_arch,
+    describe_models,
+    find_cards,
+    find_models,
+    source_of,
+    stamp_own,
+)
 from modelhound.models.source import ModelCard, ModelRef, ModelSource, Network, Weights
 
 __all__ = [
@@ -10,8 +18,10 @@ __all__ = [
     "ModelSource",
     "Network",
     "Weights",
+    "check_arch",
     "describe_models",
     "find_cards",
     "find_models",
     "source_of",
+    "stamp_own",
 ]

@@ -5,10 +5,11 @@ Out: ModelRefs, in the order asked for, each once; cards of them
 Nothing here loads weights or imports torch.
 """
 
+import contextlib
 import difflib
 from collections.abc import Iterable
 
-from modelhound.errors import UnknownModelError
+from modelhound.errors import ModelError, RequestError, UnknownModelError
 from modelhound.models.hub import HubSource
 from modelhound.models.local import LocalSource
 from modelhound.models.own import OwnSource
@@ -19,7 +20,9 @@ from modelhound.models.where import parse_where
 from modelhound.models.zoo import ZooSource
 from modelhound.records import Progress, Watch, silent
 
-__all__ = ["SOURCES", "describe_models", "find_cards", "find_models", "source_of"]
+__all__ = ["SOURCES", "check_arch", "describe_models", "find_cards", "find_models", "source_of", "stamp_own"]
+
+_OWN = ("file", "py")
 
 SOURCES: dict[str, ModelSource] = {
     "zoo": ZooSource(),
@@ -39,6 +42,17 @@ def find_models(patterns: Iterable[str], *, where: str | None = None, watch: Wat
     if where is None:
         return _match_all(patterns)
     return tuple(model for model, _ in _find_and_describe(patterns, where, watch))
+
+
+def check_arch(arch: str | None, models: Iterable[ModelRef]) -> None:
+    """Refuse an --arch that no model would use."""
+    models = tuple(models)
+    if arch is not None and all(model.source != "file" for model in models):
+        others = f" and {len(models) - 1} more" if len(models) > 1 else ""
+        raise RequestError(
+            f"cannot use --arch {arch!r} with {', '.join(map(str, models[:1]))}{others}: expected a model of the form "
+            "file:PATH, leave it out"
+        )
 
 
 def find_cards(patterns: Iterable[str], *, where: str | None = None, watch: Watch = silent) -> list[ModelCard]:
@@ -73,6 +87,16 @@ def _match_all(patterns: Iterable[str]) -> tuple[ModelRef, ...]:
 
 def source_of(model: ModelRef) -> ModelSource:
     return SOURCES[model.source]
+
+
+def stamp_own(model: ModelRef) -> str:
+    """The stamp of a model in somebody's own files, which may be edited from one start to the next; empty for all others,
+    whose names stand for the same network, and for one that cannot be read, as whoever builds it will say."""
+    if model.source not in _OWN:
+        return ""
+    with contextlib.suppress(ModelError):
+        return source_of(model).stamp(model.name)
+    return ""
 
 
 def _match(pattern: str) -> list[ModelRef]:

@@ -72,6 +72,9 @@ class Anatomy:
     result_shape: tuple[int, ...]
     """Of what it makes of one item."""
 
+    everywhere: tuple[str, ...] = ()
+    """Tensors that the first part owns and all others may ask for, since the forward around the modules is run for each."""
+
     writable_stand_ins: bool = False
     """The forward writes into what modules return, so that what stands in for it must have memory of its own."""
 
@@ -160,8 +163,12 @@ def _describe(
 ) -> Anatomy:
     num_items = len(seen.result)
     state = dict(all_tensors(network.module))
-    owners = {name: _owner(name, watched.paths) for name in state}
     called = {call.path for call in calls}
+    owners = {name: _owner(name, watched.paths) for name in state}
+    for name, owner in owners.items():
+        # asked for without calling the module that has it, such as a table of positions: then it is the network's own
+        if owner is not None and owner not in called and state[name].untyped_storage().data_ptr() in seen.used:
+            owners[name] = None
     ends = (*cuts, len(calls) - 1)
     parts = []
     begin = 0
@@ -194,6 +201,7 @@ def _describe(
         cuts=cuts,
         probe_items=num_items,
         result_shape=tuple(seen.result.shape[1:]),
+        everywhere=tuple(name for name, owner in owners.items() if owner is None) if cuts else (),
     )
 
 

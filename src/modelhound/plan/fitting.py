@@ -11,12 +11,13 @@ memory. The peak below the node is
 and no depth-first order has a lower one than that which runs the child with the highest peak last. The other children keep
 their order.
 
+Decoded data are held in all forms throughout (see `memory`), so that it does not matter which top comes first.
+
 Outputs. Where a step does not fit, outputs that wait at that moment are given up, cheapest per byte first: spilled to disk, or
 not kept at all, so that each child runs the node's segments again. Which of the two is a matter of seconds.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,15 +74,18 @@ def arrange(nodes: Sequence[Node], *, sizes: Sizes, costs: Costs, room_bytes: fl
 def _least_bytes(nodes: Sequence[Node], sizes: Sizes) -> int:
     """What some step takes whatever is spilled or computed again: a quick no where the search for a fit would be long."""
     chunk_items, batch_items = sizes.chunk_items, sizes.batch_items
-    return max(
-        [
-            batch_items * node.run.peak_bytes
-            + node.run.weight_bytes
-            + node.run.output_bytes * (chunk_items if node.finishes else batch_items)
-            + (chunk_items * node.input_bytes if node.parent is None else 0)
-            for node in nodes
-        ]
-    )
+    running = [
+        batch_items * node.run.peak_bytes
+        + node.run.weight_bytes
+        + node.run.output_bytes * (chunk_items if node.finishes else batch_items)
+        for node in nodes
+    ]
+    return max(running) + _data_bytes(nodes, sizes)
+
+
+def _data_bytes(nodes: Sequence[Node], sizes: Sizes) -> int:
+    """Of a decoded chunk, in all forms."""
+    return sizes.chunk_items * sum({node.input: node.input_bytes for node in nodes}.values())
 
 
 def _arrange(
@@ -117,16 +121,6 @@ def _order_nodes(nodes: Sequence[Node], sizes: Sizes, spilled: frozenset[int]) -
         if children[index]:
             held = 0 if index in spilled else sizes.chunk_items * nodes[index].run.output_bytes
             below[index] = _put_highest_first(children[index], held, below, running)
-    start = 0
-    while start < len(tops):  # each input has its own tops, which stand together
-        first = nodes[tops[start]]
-        stop = start
-        while stop < len(tops) and nodes[tops[stop]].input == first.input:
-            stop += 1
-        group = tops[start:stop]
-        _put_highest_first(group, sizes.chunk_items * first.input_bytes, below, running)
-        tops[start:stop] = group
-        start = stop
     order: list[int] = []
     waiting = tops
     while waiting:
@@ -168,28 +162,19 @@ class _Walk:
         self._costs = costs
         self._spilled = spilled
         self._may_repeat = may_repeat
-        self._live = 0
+        self._live = _data_bytes(nodes, sizes)
         self._waiting: list[int] = []  # nodes whose output is in memory
         self._instead: dict[int, int] = {}  # node computed again -> bytes of its source, held longer for its children
         self._num_left = [node.num_children for node in nodes]
-        self._num_tops_left = Counter(node.input for node in nodes if node.parent is None)
 
     def go(self, order: Sequence[int], room_bytes: float) -> bool:
         """Whether everything fits, once what is in `given_up` is."""
         nodes, chunk_items = self._nodes, self._sizes.chunk_items
-        data_input: str | None = None
         for index in order:
             node = nodes[index]
-            if node.parent is None and node.input != data_input:
-                data_input = node.input
-                self._live += chunk_items * node.input_bytes
             if not self._run(index, room_bytes):
                 return False
-            if node.parent is None:
-                self._num_tops_left[node.input] -= 1
-                if self._num_tops_left[node.input] == 0:
-                    self._live -= chunk_items * node.input_bytes
-            else:
+            if node.parent is not None:
                 self._num_left[node.parent] -= 1
                 if self._num_left[node.parent] == 0:
                     self._release(node.parent)
@@ -255,7 +240,7 @@ class _Walk:
         """Bytes per item of the node's source, if that could go already but for computing the node again."""
         node = self._nodes[index]
         if node.parent is None:
-            return 0 if self._num_tops_left[node.input] else node.input_bytes
+            return 0  # data stay
         if self._num_left[node.parent] or node.parent in self._spilled or node.parent in self.given_up:
             return 0
         return self._nodes[node.parent].run.output_bytes

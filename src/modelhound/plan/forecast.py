@@ -102,11 +102,7 @@ def forecast_plan(plan: Plan) -> Forecast:
 
 def run_seconds_per_item(segments: Sequence[Segment], costs: Costs) -> float:
     """Time on the device for one item, without the fixed part."""
-    rate = costs.flops_per_second
-    seconds = [
-        each.flops_per_item / rate if each.seconds_per_item is None else each.seconds_per_item for each in segments
-    ]
-    return sum(seconds)
+    return sum([each.run_seconds(costs.flops_per_second) for each in segments])
 
 
 def _count_reads(plan: Plan) -> tuple[list[int], list[int]]:

@@ -4,13 +4,14 @@ In:  a Plan
 Out: bytes at the fullest moment
 
 While a step runs over a chunk, memory holds
-- the decoded chunk of the step's input, and every output kept in memory that a step still takes;
+- the decoded chunk in the forms of all inputs, since each item is read once for all of them, and every output kept in memory
+  that a step still takes;
 - the step's own output: of the whole chunk where it is kept in memory or finishes a model, of one batch where it is on its way
   to disk; one batch of its input where that comes from disk;
 - the activations of one batch, and the step's weights;
 and throughout: resident weights; one set of features being scored, of all items, because a model is scored when its last chunk
 is done (until then its features wait on disk, or in memory where nothing may be spilled); and with prefetch room for the
-weights of another step and for the next data.
+weights of another step and, where there are several chunks, for the next one decoded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,13 +25,10 @@ def peak_bytes(plan: Plan) -> int:
     """Bytes at the fullest moment of running the plan."""
     weights = [_sum_weights(step.segments, plan.resident) for step in plan.steps]
     input_bytes = {chain.input: chain.input_bytes_per_item for chain in plan.chains}
-    held: dict[int | str, int] = {}  # by step, or by input for decoded data
-    live = fullest = 0
+    held: dict[int | None, int] = {}  # by step
+    live = plan.chunk_items * sum(input_bytes.values())
+    fullest = 0
     for index, step in enumerate(plan.steps):
-        source: int | str = step.input if step.source is None else step.source
-        if step.source is None and step.input not in held:
-            held[step.input] = plan.chunk_items * input_bytes[step.input]
-            live += held[step.input]
         running = _count_batch(plan, step) + weights[index]
         output = step.segments[-1].output_bytes_per_item
         whole = step.keep == "memory" or bool(step.finishes)
@@ -40,7 +38,7 @@ def peak_bytes(plan: Plan) -> int:
             held[index] = plan.chunk_items * output
             live += held[index]
         if step.frees_source:
-            live -= held.pop(source, 0)
+            live -= held.pop(step.source, 0)
     resident = {each.fingerprint: each.weight_bytes for each in _segments(plan) if each.fingerprint in plan.resident}
     throughout = reserve_bytes(
         weights,
@@ -70,8 +68,8 @@ def reserve_bytes(
     if prefetch:
         if chunked or len(weight_bytes) > 1:
             reserve += max(weight_bytes)
-        if chunked or len(input_bytes) > 1:
-            reserve += chunk_items * max(input_bytes)
+        if chunked:
+            reserve += chunk_items * sum(input_bytes)
     return reserve
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from modelhound.errors import RequestError
-from modelhound.plan.chain import Chain, Costs, Segment
+from modelhound.plan.chain import Chain, Costs, count_shared
 from modelhound.plan.tree import sort_chains
 
 __all__ = ["Parcel", "Placement", "place_chains"]
@@ -161,8 +161,8 @@ def _line_up(chains: Sequence[Chain], num_items: int, costs: Costs, input_second
     last: Chain | None = None
     for place, (prints, chain) in enumerate(keyed):
         same_input = last is not None and last.input == chain.input
-        shared = _count_shared(before, prints) if same_input else 0
-        running = [_run_seconds(segment, num_items, costs) for segment in chain.segments]
+        shared = count_shared(before, prints) if same_input else 0
+        running = [num_items * segment.run_seconds(costs.flops_per_second) for segment in chain.segments]
         reading = [segment.weight_bytes / costs.weight_bytes_per_second for segment in chain.segments]
         run[place], read[place] = sum(running) + own, sum(reading)
         run_new[place], read_new[place] = sum(running[shared:]), sum(reading[shared:])
@@ -181,19 +181,6 @@ def _line_up(chains: Sequence[Chain], num_items: int, costs: Costs, input_second
         own_alone=read + np.maximum(run, ahead),
         own_new=new - begun,
     )
-
-
-def _count_shared(before: tuple[str, ...], prints: tuple[str, ...]) -> int:
-    for count, (one, other) in enumerate(zip(before, prints, strict=False)):
-        if one != other:
-            return count
-    return min(len(before), len(prints))
-
-
-def _run_seconds(segment: Segment, num_items: int, costs: Costs) -> float:
-    if segment.seconds_per_item is not None:
-        return num_items * segment.seconds_per_item
-    return num_items * segment.flops_per_item / costs.flops_per_second
 
 
 def _cut_evenly(row: _Row, speeds: Sequence[float], least: float) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 
-from modelhound.plan.chain import Chain, Segment
+from modelhound.plan.chain import Chain, Segment, count_shared
 
 __all__ = ["Node", "Run", "grow_trees", "run_through", "sort_chains"]
 
@@ -92,7 +92,7 @@ def grow_trees(keyed: Sequence[tuple[tuple[str, ...], Chain]]) -> list[Node]:
     for prints, chain in keyed:
         shared = 0
         if last is not None and last[1].input == chain.input:
-            shared = _count_shared(last[0], prints)
+            shared = count_shared(last[0], prints)
         last = prints, chain
         while edge and edge[-1].start >= shared:
             edge.pop()
@@ -149,13 +149,6 @@ class _Twig:
         """End at `at`; what came after becomes the only child."""
         rest = _Twig(self.chain, at, self.stop, self.finishes, self.children, self.has_repeats)
         self.stop, self.finishes, self.children = at, [], [rest]
-
-
-def _count_shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
-    for count, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return count
-    return min(len(first), len(second))
 
 
 def _list_nodes(tops: list[_Twig]) -> list[Node]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.errors import ModelError, RequestError
@@ -114,9 +113,7 @@ def prepare_bench(
         layers=layers,
         form=network.preprocessing,
         files=tuple(files),
-        is_depthwise=any(
-            isinstance(each, nn.Conv2d) and each.groups == each.in_channels > 1 for each in network.module.modules()
-        ),
+        is_depthwise=network.is_depthwise,
         notes=(f"{model}: {STAND_IN_NOTE}",) if stand_in else (),
     )
 

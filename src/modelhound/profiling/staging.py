@@ -17,6 +17,7 @@ import torch
 
 from modelhound.data import Dataset, load_batches
 from modelhound.data.loading import BATCHES_AHEAD
+from modelhound.meter import usual_precision
 from modelhound.models import Network
 from modelhound.profiling.assembling import assemble, move
 from modelhound.profiling.benches import Bench, plan_workload
@@ -99,9 +100,8 @@ def _kept(stage: Stage, folder: Path) -> Iterator[Stage]:
 
 
 def _choose_dtype(settings: ProfileSettings, device: str) -> torch.dtype:
-    if settings.precision == "auto":
-        return torch.float32 if device == "cpu" else torch.bfloat16
-    return torch.bfloat16 if settings.precision == "bf16" else torch.float32
+    precision = usual_precision(device) if settings.precision == "auto" else settings.precision
+    return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
 def _build_whole(bench: Bench, device: str, dtype: torch.dtype) -> Network:

@@ -43,7 +43,7 @@ from modelhound.records.loader import (
     TopCount,
     TuneMeasured,
 )
-from modelhound.records.packing import pack_items, to_plain, unpack_items
+from modelhound.records.packing import pack_items, to_document, to_plain, unpack_items
 from modelhound.records.profile import (
     BottleneckFound,
     BottleneckMoves,
@@ -73,6 +73,7 @@ from modelhound.records.train import (
     Operator,
     OperatorsProfiled,
     RankTrained,
+    SavedModel,
     TelemetrySample,
 )
 
@@ -130,6 +131,7 @@ __all__ = [
     "RatioRow",
     "Record",
     "RunStarted",
+    "SavedModel",
     "SavingMeasured",
     "ScoringTimed",
     "SearchForeseen",
@@ -147,6 +149,7 @@ __all__ = [
     "WhyFailed",
     "pack_items",
     "silent",
+    "to_document",
     "to_plain",
     "unpack_items",
 ]

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from modelhound.records.run import Record
+from modelhound.records.train import SavedModel
 
 __all__ = ["Finalist", "FinalsAnswer", "FinalsCosts", "TrialDone"]
 
@@ -80,5 +81,5 @@ class FinalsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What fine-tuning every candidate once would take."""
     checkpoint: str | None = None
     """The winner as trained so far, below the run's folder."""
-    read_back: str | None = None
+    read_back: SavedModel | None = None
     """How to name that checkpoint to other commands."""

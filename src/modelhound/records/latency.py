@@ -136,6 +136,8 @@ class LatencyMeasured(Record, frozen=True, kw_only=True, tag="latency_point"):
     """What the point took beside its first call, warm-up and samples."""
     place: int
     """In the order of measuring, which is random."""
+    stamp: str = ""
+    """Of a network in somebody's own files: changes with them, and then the point is measured anew."""
 
     @property
     def model(self) -> str:
@@ -154,6 +156,8 @@ class LatencyFailed(Record, frozen=True, kw_only=True, tag="latency_failed"):
     """None in runs of older versions."""
     timeout_seconds: float | None = None
     """What it might have taken, where that was too short."""
+    stamp: str = ""
+    """As that of a point that was timed."""
 
     @property
     def model(self) -> str:

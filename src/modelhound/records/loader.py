@@ -34,6 +34,8 @@ class StepMeasured(Record, frozen=True, kw_only=True, tag="loader_step"):
     forward_seconds: tuple[float, ...]
     num_busy_cores: float
     """How many cores of the CPU it kept busy meanwhile."""
+    stamp: str = ""
+    """Of a model in somebody's own files: changes with them, and then this does not count any more."""
 
 
 class LoadMeasured(Record, frozen=True, kw_only=True, tag="loader_load"):
@@ -51,8 +53,6 @@ class LoadMeasured(Record, frozen=True, kw_only=True, tag="loader_load"):
     page_cache: str
     """warm: nothing came from the disk; cold: something did; unknown where the system does not tell."""
     disk_bytes: int | None
-    batch_bytes: int = 0
-    """Of one full batch."""
 
 
 class FeedMeasured(Record, frozen=True, kw_only=True, tag="loader_run"):
@@ -71,9 +71,11 @@ class FeedMeasured(Record, frozen=True, kw_only=True, tag="loader_run"):
     disk_bytes: int | None
     at_seconds: float = 0.0
     """When it began, by a clock of which only differences mean something: what disturbs one run may disturb the next."""
+    stamp: str = ""
+    """Of a model in somebody's own files: changes with them, and then this does not count any more."""
 
     @property
-    def rest_seconds(self) -> float:
+    def other_seconds(self) -> float:
         """What the phases leave over: starting, stopping, Python."""
         return self.wall_seconds - sum(samples.total for samples in self.phases)
 
@@ -89,6 +91,8 @@ class TuneMeasured(Record, frozen=True, kw_only=True, tag="loader_tune"):
     batch: int = 0
     workers: int = 0
     """The pair; both 0 in runs of older versions, which did not say."""
+    stamp: str = ""
+    """Of a model in somebody's own files: changes with them, and then this does not count any more."""
 
 
 class ItemsPrepared(Record, frozen=True, kw_only=True, tag="loader_prepared"):

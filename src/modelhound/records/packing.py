@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from modelhound.errors import StoreError
+from modelhound.records.run import Record
 
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["pack_items", "to_plain", "unpack_items"]
+__all__ = ["pack_items", "to_document", "to_plain", "unpack_items"]
 
 _MOST_BYTES = 400_000_000
 
@@ -37,6 +38,21 @@ def unpack_items(packed: bytes) -> "numpy.ndarray":
 def to_plain(value: object) -> Any:
     """The dicts, lists, strings and numbers that JSON holds, of any record or settings."""
     return msgspec.to_builtins(value, enc_hook=_path_as_text)
+
+
+_FOR_THE_RECORD_FILE = ("stamp",)
+
+
+def to_document(value: object) -> Any:
+    """The same for whoever reads `--json`: without what records have only to be told apart in their file."""
+    if isinstance(value, msgspec.Struct):
+        left_out = _FOR_THE_RECORD_FILE if isinstance(value, Record) else ()
+        return {name: to_document(getattr(value, name)) for name in value.__struct_fields__ if name not in left_out}
+    if isinstance(value, dict):
+        return {name: to_document(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_document(each) for each in value]
+    return to_plain(value)
 
 
 def _path_as_text(value: object) -> str:

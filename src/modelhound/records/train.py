@@ -12,8 +12,18 @@ __all__ = [
     "Operator",
     "OperatorsProfiled",
     "RankTrained",
+    "SavedModel",
     "TelemetrySample",
 ]
+
+
+class SavedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """How to name a checkpoint to other commands."""
+
+    model: str
+    """For --model and --models."""
+    arch: str | None = None
+    """For --arch, where the files do not say which network they are of."""
 
 
 class EpochDone(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +115,7 @@ class ModelTrained(Record, frozen=True, kw_only=True, tag="trained"):
     stopped: str
     """finished, or why it ended before its time."""
     wall_seconds: float
-    """From the start of the ranks to the end of the last, loading libraries included."""
+    """From the start until it was trained, of ranks in processes of their own until the last ended; libraries included."""
     notes: tuple[str, ...] = ()
 
 
@@ -134,6 +144,8 @@ class BlocksMeasured(Record, frozen=True, kw_only=True, tag="blocks"):
     """Whether items are decoded already and only read."""
     num_local_ranks: int = 0
     """Ranks that share the cores; 0 in runs of older versions, where all do."""
+    unused: tuple[str, ...] = ()
+    """Options that make steps on this device faster and were not used."""
 
     @property
     def cores_per_rank(self) -> int:

@@ -5,6 +5,7 @@ Out: a Page
 Nothing here knows a verb: what is shown follows from how records and answers are built.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ def any_page(run: Run, charts: Sequence[Chart] = (), told: Told | None = None) -
     found = (
         Section(name="charts", title="Charts", blocks=tuple(charts)) if charts else None,
         _verdict_section([text for text in said if text not in beside]),
-        _answer_section(answer),
+        _answer_section(told.numbers if told and told.numbers is not None else answer),
         _record_section(run),
         failure_section(run),
         machine_section(run),
@@ -68,8 +69,8 @@ def _as_sentence(headline: str) -> str:
     """With a full stop, and a capital where it begins with a word and not with a name."""
     if not headline:
         return ""
-    first = headline.partition(" ")[0]
-    begun = headline[0].upper() + headline[1:] if first.isalpha() else headline
+    is_word = re.fullmatch(r"[a-z]+(-[a-z]+)*:?", headline.partition(" ")[0])
+    begun = headline[0].upper() + headline[1:] if is_word else headline
     return begun if begun.endswith((".", "!", "?")) else f"{begun}."
 
 
@@ -96,7 +97,7 @@ def _answer_section(answer: Any) -> Section | None:
         elif isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
             rows = [{name: key, **_without_sentences(flat_row(each))} for key, each in value.items()]
             tables.append(flat_table(title, rows))
-        else:
+        elif value not in (None, "", []):
             singles[name] = value
     row = _without_sentences(flat_row(singles))
     if row:

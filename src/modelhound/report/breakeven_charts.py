@@ -22,6 +22,7 @@ _JOBS = {
 }
 _WAYS = {"plain": "search, one after the other", "engine": "search, all together"}
 _POINTS = tuple(round(10 ** (step / 8), 3) for step in range(0, 33))
+_MOST_TICKS = 20
 _DECADES = [10.0**power for power in range(-4, 9)]
 
 
@@ -104,16 +105,17 @@ def search_chart(findings: BreakevenFindings) -> Chart:
         title="How the time of a search grows with the number of models",
         caption="Dots were measured; the steeper a line, the more each further model costs.",
         data=tuple(rows),
-        draw=_draw_search,
+        draw=lambda data: _draw_search(data, max((max(way.num_models) for way in findings.ways), default=1)),
     )
 
 
-def _draw_search(data: Any) -> Any:
+def _draw_search(data: Any, most: int) -> Any:
     import altair
 
     names = list(_WAYS.values())
     colour = altair.Color("what:N", title=None, scale=altair.Scale(domain=names, range=list(COLOURS[: len(names)])))
-    x = altair.X("models:Q", title="models searched over", axis=altair.Axis(tickMinStep=1))
+    whole = altair.Axis(values=list(range(most + 1)), format="d") if most <= _MOST_TICKS else altair.Axis(tickMinStep=1)
+    x = altair.X("models:Q", title="models searched over", axis=whole)
     y = altair.Y("seconds:Q", title="seconds")
     base = altair.Chart(data)
     lines = base.transform_filter("datum.kind === 'line'").mark_line(opacity=0.6).encode(x=x, y=y, color=colour)

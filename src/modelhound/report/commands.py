@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelhound import settings as all_settings
+from modelhound.records import SavedModel
 
-__all__ = ["command_to_repeat", "command_to_train"]
+__all__ = ["command_on_same_data", "command_to_repeat", "command_to_train"]
 
 _NEVER_REPEATED = ("run",)  # it would take up the old run folder, where everything is measured already
 _SETTINGS = {"loader": "LoaderSearchSettings"}  # where they are not called after the verb
-_CARRIED_TO_TRAINING = ("columns", "task", "split", "arch", "allow_code", "tokens")
+_OF_THE_DATA = ("columns", "task", "split", "follow_links")
+_OF_THE_MODEL = ("allow_code", "tokens")
 
 
 def command_to_repeat(verb: str, settings: Mapping[str, Any]) -> str:
@@ -36,13 +38,20 @@ def command_to_repeat(verb: str, settings: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def command_to_train(settings: Mapping[str, Any], model: str) -> str:
+def command_to_train(settings: Mapping[str, Any], model: str | SavedModel) -> str:
     """`hound train …` for one model on the data of a search, with all of its items."""
+    if isinstance(model, str):
+        model = SavedModel(model=model, arch=settings.get("arch") if model.startswith("file:") else None)
+    more = {"model": model.model, "arch": model.arch, **{name: settings.get(name) for name in _OF_THE_MODEL}}
+    return command_on_same_data("train", settings, **more)
+
+
+def command_on_same_data(verb: str, settings: Mapping[str, Any], **more: Any) -> str:
+    """`hound VERB …` on the data that another verb was given, with `more` options."""
     defaults, _ = _read_defaults("search")
-    words = ["hound", "train", str(settings.get("data", "")), "--model", model]
-    for name in _CARRIED_TO_TRAINING:
-        value = settings.get(name)
-        if value is not None and not _same(defaults.get(name), value):
+    words = ["hound", verb, str(settings.get("data", ""))]
+    for name, value in {**more, **{name: settings.get(name) for name in _OF_THE_DATA}}.items():
+        if value is not None and not (name in defaults and _same(defaults[name], value)):
             words += _as_option(name, value)
     return shlex.join(words)
 

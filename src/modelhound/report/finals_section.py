@@ -5,7 +5,7 @@ Out: the answer as a sentence and in figures, a Section with a table
 Nothing here draws or knows HTML.
 """
 
-from modelhound.analysis.finals_wording import STATES, basis_sentence, chance_text, cost_sentence, verdict_sentence
+from modelhound.analysis.finals_wording import STATES, basis_sentence, chance_text, cost_sentence, headline_sentence
 from modelhound.analysis.wording import duration_text, metric_interval_text, metric_text, number_text, short_name
 from modelhound.records import Finalist, FinalsAnswer, Ranking
 from modelhound.report.parts import Cell, Column, Figure, Section, Sentence, Strong, Table
@@ -13,9 +13,9 @@ from modelhound.report.parts import Cell, Column, Figure, Section, Sentence, Str
 __all__ = ["finals_figures", "finals_section", "finals_sentence"]
 
 
-def finals_sentence(ranking: Ranking, finals: FinalsAnswer, data: str) -> Sentence:
+def finals_sentence(finals: FinalsAnswer, data: str) -> Sentence:
     """The answer, where finals were held."""
-    strong, rest = verdict_sentence(finals, data, {row.model: row.num_parameters for row in ranking.models})
+    strong, rest = headline_sentence(finals, data)
     return (Strong(strong), rest)
 
 

@@ -20,7 +20,7 @@ __all__ = ["SENTENCE_KEYS", "Scalar", "find_sentences", "flat_row", "flat_rows_b
 _MOST_KEYS = 16  # of a dictionary whose keys become columns
 _MOST_COLUMNS = 24
 _CONCLUDING = ("conclusion", "verdict", "summary")
-SENTENCE_KEYS = ("verdict", "verdicts", "sentence", "sentences", "advice", "explanation")
+SENTENCE_KEYS = ("verdict", "verdicts", "sentence", "sentences", "advice", "explanation", "assumptions")
 
 Scalar = str | float | int | bool | None
 

@@ -20,7 +20,7 @@ __all__ = ["loader_charts"]
 
 _MOST_MODELS = 12
 _MOST_BARS = 40
-_SUB_TIMES = ("first batch", "wait for data", "data to device", "forward", "rest")
+_SUB_TIMES = ("first batch", "wait for data", "data to device", "forward", "other")
 _PANEL_WIDTH, _PANEL_HEIGHT, _COLUMNS = 190, 150, 3
 
 
@@ -214,7 +214,7 @@ def _run_length(kind: KindAnswer, where: str) -> Chart:
     return Chart(
         name=f"loader_{kind.kind}_run_length",
         title=f"The best pair depends on the length of the run: {where.partition(', runs')[0]}",
-        caption=f"Words are the best pair at each length; the height is what {pair} loses against it, cut at 100 %.",
+        caption=f"Words are the best pair at each length; the height is what {pair} loses against it, cut at 100%.",
         data=tuple(rows),
         draw=_draw_run_length,
     )
@@ -261,7 +261,7 @@ def _sub_times(kind: KindAnswer, runs: Sequence[FeedMeasured], answer: LoaderAns
     return Chart(
         name=f"loader_{kind.kind}_sub_times",
         title=f"Where the time of the runs went: {kind.kind} items of {answer.data} on {answer.device}",
-        caption="Only runs that were made for real, best pairs first. The rest is starting and stopping workers, and Python.",
+        caption="Only runs that were made for real, best pairs first. Other is starting and stopping workers, and Python.",
         data=tuple(rows),
         draw=lambda data: _draw_sub_times(data, pairs),
     )
@@ -273,7 +273,7 @@ def _seconds_of(run: FeedMeasured, phase: str) -> float:
         return run.first_batch_seconds
     if phase == "wait for data":
         return totals.get(phase, 0.0) - run.first_batch_seconds
-    return run.rest_seconds if phase == "rest" else totals.get(phase, 0.0)
+    return run.other_seconds if phase == "other" else totals.get(phase, 0.0)
 
 
 def _draw_sub_times(data: Any, pairs: Sequence[str]) -> "altair.TopLevelMixin":

@@ -29,7 +29,7 @@ def answer_sentence(view: SearchView) -> Sentence:
     if not ranking.models:
         return ("No model has been measured yet.",) if view.run.answer is None else ("No model could be measured.",)
     if ranking.finals is not None:
-        return finals_sentence(ranking, ranking.finals, view.data)
+        return finals_sentence(ranking.finals, view.data)
     best = ranking.models[0]
     interval = metric_interval_text(ranking.metric, best.interval)
     meaning = {
@@ -39,8 +39,8 @@ def answer_sentence(view: SearchView) -> Sentence:
     }.get(ranking.metric, ranking.metric)
     return (
         Strong(short_name(best.model)),
-        f" suits {view.data} best: {metric_text(ranking.metric, best.score)} ({interval} at {ranking.confidence:.0%} "
-        f"confidence) {meaning}.",
+        f" suits {view.data} best: {metric_text(ranking.metric, best.score)} ({interval}, {ranking.confidence:.0%} "
+        f"interval) {meaning}.",
     )
 
 
@@ -52,11 +52,16 @@ def supporting_sentences(view: SearchView) -> tuple[Sentence, ...]:
     if not ranking.models:
         return (*sentences, ("What failed, and why, is below.",)) if view.run.records else tuple(sentences)
     tied = [row for row in ranking.models if row.rank == 1]
-    if len(tied) > 1 and ranking.finals is None:
+    why = f"{len(tied)} models share rank 1: {ranking.num_items:,} items cannot tell them apart. The smallest is "
+    if ranking.finals is not None:
+        first = [each.model for each in ranking.finals.finalists if each.place == 1]
+        tied = [row for row in ranking.models if row.model in first] if ranking.finals.verdict == "tied" else []
+        why = "The smallest of the finalists that cannot be told apart is "
+    if len(tied) > 1:
         smallest = min(tied, key=lambda row: row.num_parameters)
         sentences.append(
             (
-                f"{len(tied)} models share rank 1: {ranking.num_items:,} items cannot tell them apart. The smallest is ",
+                why,
                 Strong(short_name(smallest.model)),
                 f" ({count_text(smallest.num_parameters)} parameters).",
             )

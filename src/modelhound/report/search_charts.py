@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from modelhound.analysis.certainty import pareto_front, scorer_agreement
+from modelhound.analysis.phases import total_phases
 from modelhound.analysis.wording import duration_text, plural, short_name
 from modelhound.records import ModelDropped, ModelMeasured, RankedModel, Ranking
 from modelhound.report.charts import Chart, Row
@@ -41,7 +42,6 @@ __all__ = [
     "size_chart",
     "speed_chart",
     "total_chart",
-    "total_phases",
 ]
 
 _MOST_BARS = 24
@@ -162,10 +162,10 @@ def phase_charts(measured: Sequence[ModelMeasured]) -> tuple[Chart, Chart]:
     """Seconds per phase of the models that took longest, and the same as shares."""
     slowest = sorted(measured, key=lambda record: -record.wall_seconds)[:_MOST_BARS]
     names = _short_names(record.model for record in slowest)
-    phases = list(total_phases(measured))
+    phases = list(_spent(measured))
     rows: list[Row] = []
     for record in slowest:
-        parts = total_phases([record])
+        parts = _spent([record])
         rows += [
             {
                 "model": names[record.model],
@@ -198,7 +198,7 @@ def phase_charts(measured: Sequence[ModelMeasured]) -> tuple[Chart, Chart]:
 
 def total_chart(measured: Sequence[ModelMeasured]) -> Chart:
     """Seconds per phase of all models together."""
-    totals = total_phases(measured)
+    totals = _spent(measured)
     whole = max(sum(totals.values()), 1e-12)
     rows: tuple[Row, ...] = tuple(
         {"phase": phase, "order": place, "seconds": seconds, "share": seconds / whole}
@@ -229,13 +229,9 @@ def agreement_chart(ranking: Ranking) -> Chart | None:
     )
 
 
-def total_phases(measured: Sequence[ModelMeasured]) -> dict[str, float]:
-    """Seconds per phase over these models, and what the phases leave over as "other"."""
-    totals: dict[str, float] = {}
-    for record in measured:
-        for samples in record.phases:
-            totals[samples.phase] = totals.get(samples.phase, 0.0) + samples.total
-    totals["other"] = max(0.0, sum(record.wall_seconds for record in measured) - sum(totals.values()))
+def _spent(measured: Sequence[ModelMeasured]) -> dict[str, float]:
+    """Phases that took any time."""
+    totals = total_phases(measured)
     return {phase: seconds for phase, seconds in totals.items() if seconds > 0} or totals
 
 

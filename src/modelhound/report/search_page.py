@@ -173,6 +173,9 @@ def _race_section(view: SearchView) -> Section | None:
 def _time_section(view: SearchView) -> Section | None:
     if not view.measured:
         return None
+    if not any(was_run(record) for record in view.measured):
+        lead = "No network was run: the features of all models are remembered from earlier searches. --fresh runs them again."
+        return Section(name="time", title="Where the time went", lead=lead, blocks=())
     blocks: list[Block] = [
         charts.total_chart(view.measured),
         ChartPair(charts=charts.phase_charts(view.measured)),

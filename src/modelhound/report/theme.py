@@ -52,7 +52,6 @@ PHASE_COLOURS = {
     "optimiser": _SKY,
     "logging": _PURPLE,
     "other": GREY,
-    "rest": GREY,
 }
 """A phase has the same colour on every page; phases that stand beside each other have different ones."""
 

@@ -30,6 +30,7 @@ _TOGETHER = {"augment": "data to device", "evaluate": "test and save", "save che
 """There are as many colours as phases above; what is small or alike shares one."""
 
 _MOST_POINTS = 200
+_MOST_TICKS = 20
 _FREE = {
     "host batches": "loading for free",
     "device batches": "copies for free",
@@ -151,7 +152,7 @@ def _scores(trained: Sequence[ModelTrained]) -> Chart:
         title=f"{metric.capitalize()} on the test items after each epoch",
         caption="Where lines of one model differ, so did the effective batch: every rank adds its own.",
         data=tuple(rows),
-        draw=lambda data: _draw_lines(data, "epoch:Q", "epoch", "score:Q", metric, points=True),
+        draw=lambda data: _draw_scores(data, metric, rows),
     )
 
 
@@ -178,7 +179,7 @@ def _losses(trained: Sequence[ModelTrained]) -> Chart:
 
 
 def _draw_lines(
-    data: Any, x: str, x_title: str, y: str, y_title: str, *, dash: str | None = None, points: bool = False
+    data: Any, x: str, x_title: str, y: str, y_title: str, *, dash: str | None = None
 ) -> "altair.TopLevelMixin":
     import altair
 
@@ -189,7 +190,34 @@ def _draw_lines(
     }
     if dash is not None:
         encoded["strokeDash"] = altair.StrokeDash(dash, title=None, sort=None)
-    chart: altair.TopLevelMixin = altair.Chart(data).mark_line(point=points).encode(**encoded)
+    chart: altair.TopLevelMixin = altair.Chart(data).mark_line().encode(**encoded)
+    return chart
+
+
+def _draw_scores(data: Any, metric: str, rows: Sequence[Row]) -> "altair.TopLevelMixin":
+    """Whole epochs, and room around scores that are all the same: an axis of one number has no ticks."""
+    import altair
+
+    last = max((int(str(row["epoch"])) for row in rows), default=1)
+    scores = [float(str(row["score"])) for row in rows]
+    is_flat = bool(scores) and max(scores) - min(scores) < 1e-6
+    scale = (
+        altair.Scale(zero=False, domain=[min(scores) - 0.05, min(scores) + 0.05])
+        if is_flat
+        else altair.Scale(zero=False)
+    )
+    whole = (
+        altair.Axis(values=list(range(1, last + 1)), format="d") if last <= _MOST_TICKS else altair.Axis(tickMinStep=1)
+    )
+    chart: altair.TopLevelMixin = (
+        altair.Chart(data)
+        .mark_line(point=True)
+        .encode(
+            x=altair.X("epoch:Q", title="epoch", axis=whole),
+            y=altair.Y("score:Q", title=metric, scale=scale),
+            color=altair.Color("run:N", title=None, sort=None),
+        )
+    )
     return chart
 
 

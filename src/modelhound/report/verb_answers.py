@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,6 +25,7 @@ from modelhound.analysis.wording import (
     seconds_text,
     short_name,
 )
+from modelhound.report.commands import command_on_same_data
 from modelhound.report.parts import Figure, Sentence, Strong
 from modelhound.store import Run
 
@@ -44,6 +45,8 @@ class Told:
     """Below the answer; where there are none, those that the run's answer holds."""
     figures: tuple[Figure, ...] = ()
     next_step: tuple[str, str] | None = None
+    numbers: dict[str, Any] | None = None
+    """What to show in tables, where that is not the answer as it is."""
 
 
 def tell_answer(run: Run) -> Told | None:
@@ -114,7 +117,7 @@ def _sureness_of_times(points: "Sequence[PointSummary]") -> Figure:
 
 
 def _loader(run: Run, answer: msgspec.Raw) -> Told | None:
-    from modelhound.records import LoaderAnswer
+    from modelhound.records import LoaderAnswer, to_plain
 
     kinds = [each for each in msgspec.json.decode(answer, type=LoaderAnswer).kinds if each.recommended and each.models]
     if not kinds:
@@ -163,7 +166,11 @@ def _loader(run: Run, answer: msgspec.Raw) -> Told | None:
                 note=f"{count} of {plural(len(kind.models), 'model')}; with loading for free {gain:.1f}x faster",
             ),
         ),
-        next_step=("Use it", f"hound search {run.settings.get('data')} --loader {out}") if out else None,
+        next_step=("Use it", command_on_same_data("search", run.settings, loader=out)) if out else None,
+        numbers={
+            "regret of pairs": [{"items": each.kind, **to_plain(row)} for each in kinds for row in each.regret],
+            "models": [{"items": each.kind, **to_plain(row)} for each in kinds for row in each.models],
+        },
     )
 
 
@@ -199,7 +206,8 @@ def _train(run: Run, answer: msgspec.Raw) -> Told | None:
         :1
     ]:
         why = verdict.sentence.partition(": ")[2] or verdict.sentence
-        figures.append(Figure(question="Why", value=verdict.bound, note=f"{why}. {verdict.advice}"))
+        advice = verdict.advice[:1].upper() + verdict.advice[1:]
+        figures.append(Figure(question="Why", value=verdict.bound, note=f"{why}. {advice}."))
     for scaling in [each for each in found.scalings if len(each.points) > 1][:1]:
         last = scaling.points[-1]
         note = f"efficiency of {plural(last.num_ranks, 'rank')}: {last.speedup:.2f}x as fast as one"
@@ -221,7 +229,7 @@ def _score_figure(best: "ModelTrained") -> Figure:
     note = "of the fine-tuned network on items it has not seen"
     if best.metric == "accuracy" and best.num_test_items:
         low, high = share_interval(round(best.score * best.num_test_items), best.num_test_items)
-        note = f"({metric_interval_text(best.metric, (low, high))} at 95% confidence) on items it has not seen"
+        note = f"({metric_interval_text(best.metric, (low, high))}, 95% interval) on items it has not seen"
     return Figure(question="How good, how sure", value=metric_text(best.metric, best.score), note=note)
 
 
@@ -245,7 +253,8 @@ def _profile(run: Run, answer: msgspec.Raw) -> Told | None:
         ),
     ]
     if gains:
-        note = f"for the model in the middle, from {min(gains):.1f}x to {max(gains):.1f}x"
+        ends = dict.fromkeys(f"{end:.1f}x" for end in (min(gains), max(gains)))
+        note = "for the model in the middle" + (f", from {' to '.join(ends)}" if len(ends) > 1 else "")
         figures.append(Figure(question="If that were free", value=f"{median(gains):.1f}x faster", note=note))
     if findings.savings:
         best = max(findings.savings, key=lambda each: each.end_to_end)

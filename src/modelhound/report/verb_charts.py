@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from modelhound.analysis.newest import newest, newest_of_runs
+from modelhound.analysis.newest import newest, newest_of_runs, newest_points
 from modelhound.report.charts import Chart
 from modelhound.store import Run
 
@@ -38,17 +38,16 @@ def _breakeven(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
 
 def _latency(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
     from modelhound.analysis.latency import SweepLaw
-    from modelhound.records import CeilingsMeasured, LatencyFailed, LatencyMeasured
+    from modelhound.records import CeilingsMeasured
     from modelhound.report.latency_charts import latency_charts
 
     class Answer(msgspec.Struct):
         laws: tuple[SweepLaw, ...]
 
-    measured = newest(run.of(LatencyMeasured), lambda each: each.point)
-    timed = {each.point for each in measured}
+    measured, failed = newest_points(run.records)
     return latency_charts(
-        measured,
-        failed=[each for each in newest(run.of(LatencyFailed), lambda each: each.point) if each.point not in timed],
+        list(measured.values()),
+        failed=list(failed.values()),
         laws=msgspec.json.decode(answer, type=Answer).laws,
         ceilings=newest(run.of(CeilingsMeasured), lambda each: (each.device, each.precision)),
     )
@@ -58,7 +57,12 @@ def _loader(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:
     from modelhound.records import FeedMeasured, LoaderAnswer
     from modelhound.report.loader_charts import loader_charts
 
-    return loader_charts(msgspec.json.decode(answer, type=LoaderAnswer), run.of(FeedMeasured))
+    runs = run.of(FeedMeasured)
+    stamps = {
+        each.model: each.stamp for each in runs
+    }  # the last: runs of a network as it was before it was edited do not count
+    current = [each for each in runs if each.stamp == stamps[each.model]]
+    return loader_charts(msgspec.json.decode(answer, type=LoaderAnswer), current)
 
 
 def _profile(run: Run, answer: msgspec.Raw) -> tuple[Chart, ...]:

@@ -28,6 +28,7 @@ __all__ = ["BLOCK_BYTES", "MOST_MAIN_DIRECTIONS", "Algebra", "add_by_class", "ad
 
 BLOCK_BYTES = 64 * 2**20
 _ROWS_TO_SORT = 2048  # by class in one product: more would spend more on products with 0, fewer would make them small
+_FEW_CLASSES = 256
 _PANELS = 8  # of a symmetric product, of which only those on and below the diagonal are made
 
 MOST_MAIN_DIRECTIONS = 64
@@ -274,9 +275,17 @@ class Algebra:
                 yield label, mirror(total)
 
     def centred_blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """F, some rows at a time; so few that a number for each of them and every class fits as well."""
-        for rows in self.slices(self.num_items, max(self.num_features, self.num_classes)):
+        """F, some rows at a time, only ever read; so few that a number for each of them and every class fits as well."""
+        blocks = list(self.slices(self.num_items, max(self.num_features, self.num_classes)))
+        if len(blocks) == 1:  # then it is kept: scorers go through it several times
+            yield blocks[0], self._centred
+            return
+        for rows in blocks:
             yield rows, self.features[rows].double() - self.mean
+
+    @cached_property
+    def _centred(self) -> torch.Tensor:
+        return self.features - self.mean  # which is float64
 
     def left_blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         """U, some rows at a time, as few as those of F."""
@@ -320,6 +329,10 @@ def add_by_class(total: torch.Tensor, labels: torch.Tensor, values: torch.Tensor
     """Add each row of `values` to the row of `total` that its label names."""
     # a product and not index_add, which on a GPU adds up in no fixed order; with those classes only that are there
     for some_labels, some in zip(torch.split(labels, _ROWS_TO_SORT), torch.split(values, _ROWS_TO_SORT), strict=True):
+        if len(total) <= _FEW_CLASSES:  # nearly all of them are there, and to look is to wait for the device
+            members = torch.zeros(len(total), len(some), dtype=values.dtype, device=values.device)
+            total.addmm_(members.scatter_(0, some_labels[None], 1.0), some)
+            continue
         classes, places = torch.unique(some_labels, return_inverse=True)
         members = torch.zeros(len(classes), len(some), dtype=values.dtype, device=values.device)
         members[places, torch.arange(len(some), device=places.device)] = 1.0

@@ -86,17 +86,20 @@ def start(points: torch.Tensor, num_components: int, *, seed: int) -> torch.Tens
     """k-means++: the component each item begins with, one-hot, [num_items, num_components or fewer]."""
     lengths = points.square().sum(1)
     by_length = points[lengths.argsort()]
-    generator = torch.Generator().manual_seed(seed)  # on the CPU, so that every device draws the same
+    # on the CPU, so that every device draws the same
+    draws = torch.rand(num_components, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     chances = torch.ones_like(lengths)
     nearest = torch.full_like(lengths, torch.inf)  # squared distance to the nearest centre
     centres: list[torch.Tensor] = []
-    while len(centres) < num_components and float(nearest.mean()) > _COINCIDE * float(lengths.mean()):
+    far = []  # whether some items are still far from all centres; looked at once, since to look is to wait for a device
+    for drawn in torch.split(draws.to(points.device), 1):
+        far.append(nearest.mean() > _COINCIDE * lengths.mean())
         sums = chances.cumsum(0)
-        drawn = torch.rand(1, generator=generator, dtype=torch.float64).to(points.device) * sums[-1]
-        index = torch.searchsorted(sums, drawn, right=True).clamp_max(len(points) - 1)
+        index = torch.searchsorted(sums, drawn * sums[-1], right=True).clamp_max(len(points) - 1)
         centres.append(by_length[index])
         nearest = torch.minimum(nearest, (by_length - centres[-1]).square().sum(1))
         chances = nearest
+    centres = centres[: int(torch.stack(far).sum())]  # distances only shrink
     stacked = torch.cat(centres)
     distances = torch.addmm(stacked.square().sum(1), points, stacked.T, alpha=-2)
     return torch.nn.functional.one_hot(distances.argmin(1), len(centres)).double()

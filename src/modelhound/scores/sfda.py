@@ -70,12 +70,12 @@ def score_by_sfda(algebra: Algebra, *, seed: int) -> Score:
         algebra.add_products(moved_sums, rows, moved)
     within = _within(mirror(scatter), moved_sums, counts)
     second = _discriminate(within, moved_sums, counts, shrinkage, num_directions)
-    total = 0.0
+    total = torch.zeros_like(trust[0, 0])
     for rows, items in algebra.compact_blocks():
         labels = algebra.labels[rows, None]
         moved = torch.lerp(others[labels[:, 0]], items, trust[rows])
-        total += float(second.log_probabilities(moved).gather(1, labels).sum())
-    return Score(total / algebra.num_items, None)
+        total += second.log_probabilities(moved).gather(1, labels).sum()
+    return Score(float(total) / algebra.num_items, None)
 
 
 def find_shrinkage(algebra: Algebra, within: torch.Tensor) -> float:
@@ -84,14 +84,11 @@ def find_shrinkage(algebra: Algebra, within: torch.Tensor) -> float:
     direction = torch.zeros(len(within), dtype=torch.float64, device=within.device)
     for rows, items in algebra.compact_blocks():
         direction += items.T @ algebra.squared_lengths[rows]
-    largest = 0.0
-    for _ in range(_ROUNDS):
-        length = float(direction.norm())
-        if length == 0 or energy <= 0:
-            return 1.0
-        direction = within @ (direction / length)
-        largest = float(direction.norm())
-    return math.exp(-_STEEPNESS * largest / energy)
+    length = direction.norm()
+    for _ in range(_ROUNDS):  # of a direction of length 0 nothing is left, however often it is tried
+        direction = within @ (direction / length.clamp_min(torch.finfo(torch.float64).tiny))
+        length = direction.norm()
+    return math.exp(-_STEEPNESS * float(length) / energy) if energy > 0 else 1.0
 
 
 def _within(scatter: torch.Tensor, sums: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:

@@ -52,15 +52,20 @@ def standardise(features: torch.Tensor, held_out: torch.Tensor, blocks: Iterable
     items = (~held_out).nonzero().squeeze(1)
     inputs = torch.empty(len(items), features.shape[1], dtype=torch.float32, device=features.device)
     parts = [slice(rows.start, min(rows.stop, len(items))) for rows in blocks if rows.start < len(items)]
+    whole = features[items].double() if len(parts) == 1 else None  # to pick items takes longer than all else
+
+    def pick(rows: slice) -> torch.Tensor:
+        return features[items[rows]].double() if whole is None else whole
+
     mean = torch.zeros(features.shape[1], dtype=torch.float64, device=features.device)
     for rows in parts:
-        mean += features[items[rows]].double().sum(0)
+        mean += pick(rows).sum(0)
     mean /= len(items)
     variance = torch.zeros_like(mean)
     for rows in parts:
-        variance += (features[items[rows]].double() - mean).square_().sum(0)
+        variance += (pick(rows) - mean).square_().sum(0)
     variance /= len(items)
     scale = torch.where(variance > _CONSTANT * mean.square(), variance.rsqrt(), 0.0)
     for rows in parts:
-        inputs[rows] = (features[items[rows]].double() - mean) * scale
+        inputs[rows] = (pick(rows) - mean) * scale
     return Split(held_out=held_out, inputs=inputs, mean=mean, scale=scale)

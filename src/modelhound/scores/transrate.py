@@ -39,11 +39,12 @@ def score_by_transrate(algebra: Algebra, *, seed: int) -> Score:
         return Score(0.0, None)
     unit = _PRECISION * float(values.sum()) / algebra.num_items  # the precision, in units of the features as they are
     whole = float(torch.log1p(values / (algebra.num_items * unit)).sum()) / 2
-    parts = 0.0
+    counts = algebra.counts.tolist()
+    parts = torch.zeros_like(values[0])  # on the device: to ask for each class is to wait for each
     for label, product in algebra.class_products():
-        count = float(algebra.counts[label])
+        count = counts[label]
         coded = product.div_(count * unit)
         coded.diagonal().add_(1)
-        rate = float(torch.linalg.cholesky(coded).diagonal().log().sum())  # half of the log determinant
+        rate = torch.linalg.cholesky(coded).diagonal().log().sum()  # half of the log determinant
         parts += count / algebra.num_items * rate
-    return Score(whole - parts, None)
+    return Score(whole - float(parts), None)

@@ -7,9 +7,9 @@ Nothing here opens a file, imports torch or looks for a device: settings describ
 """
 
 from modelhound.settings.breakeven import ASSUMABLE, BREAKEVEN_MODELS, BreakevenSettings
-from modelhound.settings.checks import parse_bytes, split_list
+from modelhound.settings.checks import parse_bytes, parse_share, split_list
 from modelhound.settings.data import ROLES, DataSettings
-from modelhound.settings.latency import LATENCY_MODELS, PRECISIONS, LatencySettings, parse_share
+from modelhound.settings.latency import LATENCY_MODELS, PRECISIONS, LatencySettings
 from modelhound.settings.loader import KINDS, TUNABLE, LoaderFile, LoaderSearchSettings, LoaderSettings
 from modelhound.settings.models import DEFAULT_MODELS, PLAIN, ModelSettings
 from modelhound.settings.prepare import PrepareSettings

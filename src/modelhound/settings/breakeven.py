@@ -140,6 +140,10 @@ class BreakevenSettings(ModelSettings, DataSettings):
                 f"cannot use --measured-epochs {self.measured_epochs} of {self.epochs} epochs: expected no more of them, "
                 "leave it out to run all"
             )
+        if not self.pool and self.counts != type(self).counts:
+            raise RequestError(
+                "cannot use --counts with --pool none: expected models to search over, leave one of them out"
+            )
         scenario = self.own_scenario()
         if scenario and "epochs" not in scenario:
             raise RequestError(f"cannot use --scenario {','.join(self.scenario)!r}: expected epochs=N in it")

@@ -7,12 +7,41 @@ Nothing here knows what an option means.
 
 import re
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from modelhound.errors import RequestError
 
-__all__ = ["check_at_least", "check_choices", "check_place", "check_text", "parse_bytes", "split_list", "tidy"]
+__all__ = [
+    "check_at_least",
+    "check_choices",
+    "check_place",
+    "check_text",
+    "make_settings",
+    "name_all",
+    "parse_bytes",
+    "parse_share",
+    "split_list",
+    "tidy",
+]
+
+Made = TypeVar("Made")
 
 _TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
+
+
+def make_settings(kind: type[Made], doing: str, *given: Any, **options: Any) -> Made:
+    """The settings that somebody asks for in Python; an option that does not exist is told as on the command line."""
+    try:
+        return kind(*given, **options)
+    except TypeError as error:
+        raise RequestError(
+            f"cannot {doing}: {str(error).partition(' ')[2]}, see help(modelhound.{kind.__name__})"
+        ) from None
+
+
+def name_all(given: str | Iterable[str]) -> tuple[str, ...]:
+    """One name or several, as a tuple."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def parse_bytes(name: str, text: str) -> int:
@@ -26,6 +55,17 @@ def parse_bytes(name: str, text: str) -> int:
         raise RequestError(f"cannot use --{name} {text!r}: expected a size such as 4GB, 512MB or 8GiB")
     power = "kmgt".find(found[2].lower()) + 1 if found[2] else 0
     return int(value * (1024 if found[3] else 1000) ** power)
+
+
+def parse_share(name: str, given: float | str, *, least: float = 0.0, most: float = 1.0) -> float:
+    """5%, 5 % or 0.05: a share."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(e-?[0-9]+)?\s*(%?)\s*", str(given))
+    share = float(found[1] + (found[2] or "")) / (100 if found[3] else 1) if found else -1.0
+    if not least <= share <= most:
+        raise RequestError(
+            f"cannot use --{name} {given!r}: expected a share from {100 * least:g}% to {100 * most:g}%, such as 5% or 0.05"
+        )
+    return share
 
 
 def split_list(given: str | Iterable[str]) -> tuple[str, ...]:

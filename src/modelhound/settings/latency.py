@@ -13,12 +13,13 @@ from modelhound.settings.checks import (
     check_place,
     check_text,
     parse_bytes,
+    parse_share,
     split_list,
     tidy,
 )
 from modelhound.settings.models import ModelSettings
 
-__all__ = ["LATENCY_MODELS", "PRECISIONS", "LatencySettings", "parse_share"]
+__all__ = ["LATENCY_MODELS", "PRECISIONS", "LatencySettings"]
 
 LATENCY_MODELS = (
     "hf:google-bert/bert-base-uncased",
@@ -125,7 +126,7 @@ class LatencySettings:
         check_choices("sampling", (self.sampling,), ("adaptive", "timm"))
         check_at_least("seed", self.seed, 0)
         _check_number("seconds", self.seconds, 0.001, 3600)
-        _check_number("width", self.width, 0.0001, 1)
+        tidy(self, "width", parse_share("width", self.width, least=0.0001))
         _check_number("timeout", self.timeout, 0.1, 86400)
         _check_number("margin", self.margin, 0.001, 1)
         if self.sampling == "timm" and (self.seconds != type(self).seconds or self.width != type(self).width):
@@ -145,15 +146,6 @@ class LatencySettings:
     def model_settings(self) -> ModelSettings:
         """The same for the rooms that build models."""
         return ModelSettings(models=self.models, weights=self.weights, arch=self.arch, allow_code=self.allow_code)
-
-
-def parse_share(name: str, text: str) -> float:
-    """5%, 5 % or 0.05: a share."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\s*", text)
-    share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
-    if not 0 <= share <= 10:
-        raise RequestError(f"cannot use --{name} {text!r}: expected a share such as 5% or 0.05")
-    return share
 
 
 def _whole_numbers(name: str, given: int | str | Iterable[int | str]) -> tuple[int, ...]:

@@ -9,7 +9,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from modelhound.errors import RequestError
-from modelhound.settings.checks import check_at_least, check_choices, check_place, check_text, split_list, tidy
+from modelhound.settings.checks import (
+    check_at_least,
+    check_choices,
+    check_place,
+    check_text,
+    parse_share,
+    split_list,
+    tidy,
+)
 from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 
@@ -145,9 +153,13 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
         check_at_least("prefetch", self.prefetch, 1)
         check_text("device", self.device)
         check_place(self.on)
-        if isinstance(self.budget, bool) or not isinstance(self.budget, int | float) or not 0 < self.budget <= 1:
+        tidy(self, "budget", parse_share("budget", self.budget, least=0.0001))
+        if self.grid and self.budget != type(self).budget:
+            raise RequestError("cannot use --budget with --grid: expected one of them, the grid measures every pair")
+        if self.workers == (0,) and (self.persistent or self.prefetch != type(self).prefetch):
+            given = "persistent" if self.persistent else "prefetch"
             raise RequestError(
-                f"cannot use --budget {self.budget!r}: expected a share above 0 and up to 1, such as 0.2"
+                f"cannot use --{given} with --workers 0: expected loader processes, leave one of them out"
             )
         if self.repeats != 1 and not self.grid:
             raise RequestError("cannot use --repeats without --grid: expected --grid, the race repeats what it has to")

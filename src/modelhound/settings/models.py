@@ -1,5 +1,6 @@
 """Which models, and how they are to be used."""
 
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
@@ -61,6 +62,14 @@ class ModelSettings:
         check_choices("pooling", (self.pooling,), ("auto", "mean", "cls", "max"))
         check_choices("layers", (self.layers,), ("last", "mean", "best"))
         check_at_least("tokens", self.tokens, 4)
+
+    def check_for_texts(self, data: str, modalities: Iterable[str]) -> None:
+        """Refuse what is asked for texts where no item is one."""
+        given = [name for name in ("pooling", "layers", "tokens") if getattr(self, name) != getattr(PLAIN, name)]
+        if given and "text" not in modalities:
+            raise RequestError(
+                f"cannot use --{given[0]} with {data!r}: expected texts, but these are images; leave it out"
+            )
 
 
 PLAIN = ModelSettings()

@@ -198,6 +198,8 @@ class ProfileSettings(ModelSettings, DataSettings):
             )
         if self.batch not in ("auto", "largest") and not _is_count(self.batch):
             raise RequestError(f"cannot use --batch {self.batch!r}: expected a number, auto or largest")
+        if not self.joint and self.heads != type(self).heads:
+            raise RequestError("cannot use --heads with --joint none: expected joint models, leave one of them out")
         self._check_heads()
 
     def _check_heads(self) -> None:

@@ -40,8 +40,11 @@ class ReportSettings:
         tidy(self, "export", split_list(self.export))
         for run in self.runs:
             check_text("runs", str(run))
-        if self.charts:
-            check_choices("charts", self.charts, ("png", "svg"))
+        wrong = next((each for each in self.charts if each not in ("png", "svg")), None)
+        if wrong is not None:
+            raise RequestError(
+                f"cannot use --charts {wrong!r}: expected png, svg or both, in a folder beside the page, whose place --out says"
+            )
         if self.export:
             check_choices("export", self.export, ("csv", "parquet"))
         if self.mlflow is not None:

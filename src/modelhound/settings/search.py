@@ -12,6 +12,7 @@ from modelhound.settings.checks import (
     check_place,
     check_text,
     parse_bytes,
+    parse_share,
     split_list,
     tidy,
 )
@@ -103,8 +104,7 @@ class SearchSettings(ModelSettings, DataSettings):
         check_at_least("workers", self.workers, 0)
         check_text("device", self.device)
         check_choices("precision", (self.precision,), ("auto", "fp32", "bf16"))
-        if not isinstance(self.risk, int | float) or not 0 <= self.risk <= 0.5:
-            raise RequestError(f"cannot use --risk {self.risk!r}: expected a number from 0 to 0.5, such as 0.01")
+        tidy(self, "risk", parse_share("risk", self.risk, most=0.5))
         if self.plain and self.precision == "bf16":
             raise RequestError("cannot use --precision bf16 with --plain: expected fp32, which is what plain means")
         if self.plain and self.memory is not None:
@@ -141,14 +141,14 @@ class SearchSettings(ModelSettings, DataSettings):
 
     def parsed_finals_budget(self) -> tuple[float, float | None]:
         """A share, or seconds where they are not None."""
-        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%|s)\s*", self.finals_budget)
-        value = float(found[1]) if found else 0.0
-        if found is None or value <= 0 or (found[2] == "%" and value > 100):
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%|s|)\s*", self.finals_budget)
+        value = float(found[1]) / (100 if found[2] == "%" else 1) if found else 0.0
+        if found is None or value <= 0 or (found[2] != "s" and value > 1):
             raise RequestError(
-                f"cannot use --finals-budget {self.finals_budget!r}: expected a share of up to 100%, such as 15%, or seconds, "
-                "such as 120s"
+                f"cannot use --finals-budget {self.finals_budget!r}: expected a share of up to 100%, such as 15% or 0.15, or "
+                "seconds, such as 120s"
             )
-        return (value / 100, None) if found[2] == "%" else (0.0, value)
+        return (0.0, value) if found[2] == "s" else (value, None)
 
     def _check_place(self) -> None:
         check_place(self.on)
@@ -157,6 +157,8 @@ class SearchSettings(ModelSettings, DataSettings):
             raise RequestError(f"cannot use --{given} with --on {self.on}: expected --on local, leave one of them out")
 
     def _check_finals(self) -> None:
+        if isinstance(self.finals_budget, float):
+            tidy(self, "finals_budget", str(self.finals_budget))
         if isinstance(self.finals, int) and not isinstance(self.finals, bool):
             tidy(self, "finals", str(self.finals))
         if self.finals is None:
@@ -166,7 +168,7 @@ class SearchSettings(ModelSettings, DataSettings):
         is_number = isinstance(self.finals, str) and re.fullmatch(r"[0-9]{1,4}", self.finals)
         if self.finals != "auto" and (not is_number or int(self.finals) < 2):
             raise RequestError(f"cannot use --finals {self.finals!r}: expected auto or a whole number of at least 2")
-        check_text("finals_budget", self.finals_budget)
+        check_text("finals-budget", self.finals_budget)
         self.parsed_finals_budget()
         if self.memory is not None:
             raise RequestError(

@@ -19,7 +19,7 @@ from modelhound.records import LatencyPoint
 from modelhound.settings import LatencySettings
 from modelhound.timing.subject import Modality
 
-__all__ = ["Candidate", "describe_base", "list_points", "shuffle_points", "sizes_of"]
+__all__ = ["Candidate", "describe_base", "list_points", "shuffle_points", "sizes_of", "too_long"]
 
 _BASE_TOKENS = 128
 _CPU_BATCHES = (1, 2, 4, 8, 16)
@@ -41,6 +41,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     own_size: int
     """The side of the images it was made for; of texts, the length they have unless told."""
     max_tokens: int | None = None
+    stamp: str = ""
+    """Of a network in somebody's own files, which may be another by the next start."""
 
 
 def describe_base(modality: Modality, side: int | None, max_tokens: int | None) -> int:
@@ -91,18 +93,34 @@ def _check_axes(candidates: Sequence[Candidate], settings: LatencySettings) -> N
             raise RequestError(
                 f"cannot use --{axis}: expected a model of {modality}s among those asked for, leave it out or name one"
             )
-    for candidate in candidates:
-        longest = max(settings.sizes("sequence"), default=0)
-        if candidate.max_tokens is not None and longest > candidate.max_tokens:
-            raise RequestError(
-                f"cannot time {candidate.model} at {longest} tokens: expected at most {candidate.max_tokens}, which is what it "
-                "has positions for; leave the longer ones or the model out"
-            )
+    texts = [candidate for candidate in candidates if candidate.modality == "text"]
+    refused = too_long(candidates, settings)
+    if refused and len(texts) == 1:
+        raise RequestError(f"cannot time {texts[0].model} at {refused[0][1]} tokens: {refused[0][2]}")
+
+
+def too_long(candidates: Sequence[Candidate], settings: LatencySettings) -> list[tuple[str, int, str]]:
+    """Models and lengths asked for that they have no positions for, and what to do."""
+    return [
+        (
+            candidate.model,
+            length,
+            f"expected at most {candidate.max_tokens}, which is what it has positions for; leave the longer ones or the model "
+            "out",
+        )
+        for candidate in candidates
+        for length in settings.sizes("sequence")
+        if candidate.modality == "text" and candidate.max_tokens is not None and length > candidate.max_tokens
+    ]
 
 
 def _shapes(candidate: Candidate, settings: LatencySettings, *, on_gpu: bool) -> list[tuple[int, int]]:
     batches = settings.sizes("batch")
     sizes = settings.sizes("image" if candidate.modality == "image" else "sequence")
+    refused = {size for model, size, _ in too_long((candidate,), settings) if model == candidate.model}
+    if refused and refused == set(sizes):
+        return []
+    sizes = tuple(size for size in sizes if size not in refused)
     if batches or settings.sizes("image") or settings.sizes("sequence"):
         return [(batch, size) for batch in batches or (1,) for size in sizes or (candidate.own_size,)]
     swept = [(batch, candidate.own_size) for batch in (_GPU_BATCHES if on_gpu else _CPU_BATCHES)]

@@ -33,12 +33,14 @@ class Limits:
         limit_bytes: Mapping[str, int],
         *,
         device_names: Mapping[str, str],
+        stamps: Mapping[str, str] | None = None,
         timeout: float,
         memo: Memo | None,
     ) -> None:
         self._costs = costs
         self._limit_bytes = limit_bytes
         self._device_names = device_names
+        self._stamps = stamps or {}
         self._timeout = timeout
         self._memo = memo
         self._probes: dict[Group, list[tuple[float, float]]] = {}
@@ -138,7 +140,8 @@ class Limits:
     def _key(self, point: LatencyPoint) -> str:
         limit = float(f"{self._limit_bytes[point.device]:.1e}")  # free memory differs a little from day to day
         place = f"{self._device_names[point.device]} {bytes_text(limit)}"
-        return f"{point.model} {'image' if point.image else 'tokens'} {point.size} {point.precision} {place}"
+        model = f"{point.model} {self._stamps.get(point.model, '')}".strip()  # one's own network may be smaller by now
+        return f"{model} {'image' if point.image else 'tokens'} {point.size} {point.precision} {place}"
 
 
 def _group(point: LatencyPoint) -> Group:

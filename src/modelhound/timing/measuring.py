@@ -16,11 +16,20 @@ import msgspec
 
 from modelhound.analysis.samples import median_interval, median_of
 from modelhound.compat import is_out_of_memory
-from modelhound.meter import TIMM_PLAN, PowerMeter, PowerReading, Samples, SamplingPlan, seconds_now, take_samples
+from modelhound.meter import (
+    TIMM_PLAN,
+    PeakMemory,
+    PowerMeter,
+    PowerReading,
+    Samples,
+    SamplingPlan,
+    seconds_now,
+    take_samples,
+)
 from modelhound.records import LatencyPoint
 from modelhound.settings import ModelSettings
 from modelhound.timing.kernels import Busy, look_at_kernels
-from modelhound.timing.memory import PeakMemory, count_swapped_pages, limited_memory
+from modelhound.timing.memory import count_swapped_pages, limited_memory
 from modelhound.timing.subject import Modality, Subject, build_subject, parse_reference
 
 if TYPE_CHECKING:

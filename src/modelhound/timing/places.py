@@ -106,7 +106,7 @@ class _Afar:
 
     def sweep(self, plan: SweepPlan, known: Sequence[Record], tell: Tell, watch: Watch) -> int:
         told: list[Record] = [*known]
-        num_known = len(set(plan.points) & set(settled(known, self._settings.timeout)))
+        num_known = len(set(plan.points) & set(settled(known, self._settings.timeout, plan.stamps)))
 
         def receive(host: str, sent: Any) -> None:
             if isinstance(sent, Progress):
@@ -133,7 +133,7 @@ class _Afar:
         """What is left to do on one machine, with devices as it calls them; None where nothing is."""
         devices = {_bare(device): precisions for device, precisions in self.devices.items() if _host(device) == host}
         own = [point for point in plan.points if _host(point.device) == host]
-        if settled(told, self._settings.timeout).keys() >= set(own):
+        if settled(told, self._settings.timeout, plan.stamps).keys() >= set(own):
             return None
         return _Share(
             settings=dataclasses.replace(self._settings, on="local", run=None),

@@ -14,13 +14,13 @@ import msgspec
 from modelhound import __version__
 from modelhound.errors import ModelError, RequestError
 from modelhound.meter import installed_version, resolve_device
-from modelhound.models import ModelRef, find_models
+from modelhound.models import ModelRef, check_arch, find_models, stamp_own
 from modelhound.models.published import is_published
 from modelhound.models.where import parse_where
 from modelhound.records import Cost, Failure, LatencyPoint, Progress, Watch, silent
 from modelhound.settings import LATENCY_MODELS, LatencySettings
 from modelhound.store import Memo
-from modelhound.timing.axes import Candidate, describe_base, list_points, sizes_of
+from modelhound.timing.axes import Candidate, describe_base, list_points, sizes_of, too_long
 from modelhound.timing.bench import Bench
 from modelhound.timing.sketching import Sketched
 from modelhound.timing.subject import describe_subject, parse_reference
@@ -39,6 +39,11 @@ class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
     costs: dict[tuple[str, int], Cost]
     """(model, size) -> what one item costs."""
     broken: tuple[Failure, ...]
+
+    @property
+    def stamps(self) -> dict[str, str]:
+        """Model -> the stamp of its files as they are now."""
+        return {name: candidate.stamp for name, candidate in self.candidates.items()}
 
 
 def find_devices(settings: LatencySettings) -> dict[str, tuple[str, ...]]:
@@ -71,6 +76,10 @@ def plan_sweep(
     """Look at every model without running it, in the process of the first device unless told of another."""
     candidates, broken = _describe(_find(settings, watch), settings)
     points = list_points(tuple(candidates.values()), settings, precisions=devices) if candidates else []
+    broken += [
+        Failure(model=model, phase=f"{size} tokens", error=f"cannot be timed: {why}")
+        for model, size, why in too_long(tuple(candidates.values()), settings)
+    ]
     memo = Memo(f"operator-kinds-{'-'.join(installed_version(name) for name in _PACKAGES)}-{__version__}")
     first_device = sketch_on or next(iter(devices))
     costs: dict[tuple[str, int], Cost] = {}
@@ -81,7 +90,7 @@ def plan_sweep(
         missing = tuple(size for size in sizes if size not in known)
         if missing:
             sketched = bench.sketch(first_device, candidate, missing)
-            broken += _judge(sketched, candidate, settings)
+            broken += _judge(sketched, candidate, settings, is_alone=len(candidates) == 1)
             known |= sketched.costs
             _note(memo, candidate, sketched.costs, settings)
         costs |= {(candidate.model, size): cost for size, cost in known.items()}
@@ -100,10 +109,7 @@ def _find(settings: LatencySettings, watch: Watch) -> tuple[ModelRef, ...]:
             found[model] = None
         else:
             found |= dict.fromkeys(find_models((pattern,), watch=watch))
-    if settings.arch is not None and all(model.source != "file" for model in found):
-        raise RequestError(
-            f"cannot use --arch {settings.arch!r}: expected a model of the form file:PATH among {', '.join(patterns)}"
-        )
+    check_arch(settings.arch, found)
     if settings.where is None:
         return tuple(found)
     holds = parse_where(settings.where)
@@ -127,23 +133,27 @@ def _describe(models: Sequence[ModelRef], settings: LatencySettings) -> tuple[di
             modality=card.modality,
             own_size=describe_base(card.modality, side, card.max_tokens),
             max_tokens=card.max_tokens,
+            stamp=stamp_own(model),
         )
     return candidates, broken
 
 
-def _judge(sketched: Sketched, candidate: Candidate, settings: LatencySettings) -> list[Failure]:
-    """Refuse sizes that were asked for; a model that takes none, not even its own, is broken."""
+def _judge(sketched: Sketched, candidate: Candidate, settings: LatencySettings, *, is_alone: bool) -> list[Failure]:
+    """Tell of sizes that were asked for and are not taken, which is a mistake where no other model is timed; one that takes
+    none, not even its own, is broken."""
     if sketched.broken:
         return [Failure(model=candidate.model, phase="forward", error=sketched.broken)]
     asked = settings.sizes("image" if candidate.modality == "image" else "sequence")
+    failures = []
     for size, why in sketched.refused.items():
         if size in asked:
             unit = "pixels" if candidate.modality == "image" else "tokens"
             taken = ", ".join(str(each) for each in sketched.taken) or f"its own, {candidate.own_size}"
-            raise RequestError(
-                f"cannot time {candidate.model} at {size} {unit}: expected a size it takes, such as {taken}; it says: {why}"
-            )
-    return []
+            rule = f"expected a size it takes, such as {taken}; it says: {why}"
+            if is_alone:
+                raise RequestError(f"cannot time {candidate.model} at {size} {unit}: {rule}")
+            failures.append(Failure(model=candidate.model, phase=f"{size} {unit}", error=f"cannot be timed: {rule}"))
+    return failures
 
 
 def _recall(memo: Memo, candidate: Candidate, sizes: Sequence[int], settings: LatencySettings) -> dict[int, Cost]:

@@ -6,6 +6,7 @@ Nothing here times a network. What finished runs learnt is remembered by device,
 their points, and the ceilings that were seen just before, since the one is read in units of the other.
 """
 
+import contextlib
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 
@@ -72,7 +73,9 @@ def remember(learnt: Learnt) -> None:
 def recall(device_name: str, precision: str) -> Learnt | None:
     """What is known of a device; None where nothing is."""
     fact = Memo(_MEMO).look_up(_key(device_name, precision))
-    return None if fact is None else msgspec.convert(fact, Learnt)
+    with contextlib.suppress(msgspec.ValidationError):  # an older version may have kept something else
+        return None if fact is None else msgspec.convert(fact, Learnt)
+    return None
 
 
 def price_points(

@@ -24,6 +24,7 @@ from modelhound.analysis.latency import (
     judge_prediction,
     summarise_points,
 )
+from modelhound.analysis.newest import newest_points
 from modelhound.errors import RequestError
 from modelhound.records import (
     CeilingsMeasured,
@@ -31,6 +32,7 @@ from modelhound.records import (
     LatencyFailed,
     LatencyMeasured,
     LatencyPoint,
+    to_document,
     to_plain,
 )
 from modelhound.store import read_run
@@ -82,10 +84,10 @@ class LatencyResult(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return {
             "run": str(self.run),
-            "ceilings": [_without_kind(each) for each in self.ceilings],
+            "ceilings": to_document(self.ceilings),
             "notes": list(self.notes),
             "points": rows + failed,
-            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.broken],
+            "failures": to_document(self.broken),
             "laws": [_law_json(law) for law in self.laws],
             "hypotheses": [
                 {"device": each.device, "precision": each.precision, "held": each.held, **to_plain(each.conclusion)}
@@ -110,7 +112,7 @@ class LatencyPlan(msgspec.Struct, frozen=True, kw_only=True):
     def to_json(self) -> dict[str, Any]:
         """The document that `hound latency --explain --json` prints."""
         return {
-            "total_seconds": self.total_seconds,
+            "seconds": self.total_seconds,
             "num_points": len(self.priced),
             "basis": [
                 {"device": device, "precision": precision, "basis": why} for device, precision, why in self.basis
@@ -127,7 +129,7 @@ class LatencyPlan(msgspec.Struct, frozen=True, kw_only=True):
                 }
                 for each in self.priced
             ],
-            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.broken],
+            "failures": to_document(self.broken),
         }
 
 
@@ -164,8 +166,7 @@ def read_latency(path: Path) -> LatencyResult:
         raise RequestError(
             f"cannot read {str(path)!r} as latencies: expected a run of `hound latency`, not of {run.verb}"
         )
-    measured = {record.point: record for record in run.of(LatencyMeasured)}
-    failed = {record.point: record for record in run.of(LatencyFailed) if record.point not in measured}
+    measured, failed = newest_points(run.records)
     return assemble_result(
         path,
         list(measured.values()),
@@ -241,7 +242,7 @@ def _point_name(point: LatencyPoint, tells_apart: set[str]) -> str:
 
 
 def _point_json(record: LatencyMeasured, row: PointSummary) -> dict[str, Any]:
-    plain = _without_kind(record)
+    plain = to_document(record)
     samples = {"samples": plain.pop("seconds"), **plain.pop("point")}
     told = {key: value for key, value in to_plain(row).items() if key != "point"}
     return {**samples, **plain, **told, "seconds_are": "mean" if record.convention == "timm" else "median"}
@@ -269,7 +270,3 @@ def _law_json(law: SweepLaw) -> dict[str, Any]:
         "sentence": answer.law.sentence,
         "hypothesis": {"name": answer.hypothesis.name, "verdict": answer.verdict, "sentence": answer.sentence},
     }
-
-
-def _without_kind(record: msgspec.Struct) -> dict[str, Any]:
-    return {key: value for key, value in to_plain(record).items() if key != "kind"}

@@ -7,6 +7,8 @@ Nothing here knows where records are kept, or on which of several machines it ru
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from modelhound.records import CeilingsMeasured, LatencyFailed, LatencyMeasured, LatencyPoint, Progress, Record, Watch
 from modelhound.settings import LatencySettings
 from modelhound.store import Memo
@@ -31,7 +33,7 @@ def sweep_points(
     """How many points were known, of those asked for."""
     _measure_ceilings(devices, bench, known, tell)
     limits = find_limits(plan, settings, bench)
-    before = settled(known, settings.timeout)
+    before = settled(known, settings.timeout, plan.stamps)
     order = shuffle_points(plan.points, limits.expected_bytes, seed=settings.seed)
     for record in (before[point] for point in order if point in before):
         limits.add(record)
@@ -39,24 +41,31 @@ def sweep_points(
     for place, point in enumerate(todo):
         detail = f"{point.model} {point.shape_text} {point.precision} {point.device}"
         watch(Progress(task="timing", done=place, total=len(todo), detail=detail))
+        candidate = plan.candidates[point.model]
         outcome = limits.refuse(point) or bench.measure(
-            point,
-            plan.candidates[point.model],
-            plan.costs[point.model, point.size],
-            place=len(before) + place,
+            point, candidate, plan.costs[point.model, point.size], place=len(before) + place
         )
+        outcome = msgspec.structs.replace(outcome, stamp=candidate.stamp)
         tell(outcome)
         limits.add(outcome)
     watch(Progress(task="timing", done=len(todo), total=len(todo)))
     return len(order) - len(todo)
 
 
-def settled(known: Sequence[Record], timeout: float) -> dict[LatencyPoint, LatencyMeasured | LatencyFailed]:
-    """Points that need not be tried again: they have a time, or would fail once more."""
+def settled(
+    known: Sequence[Record], timeout: float, stamps: Mapping[str, str]
+) -> dict[LatencyPoint, LatencyMeasured | LatencyFailed]:
+    """Points that need not be tried again: they have a time, or would fail once more. What was known of a network whose stamp
+    is another by now does not count."""
+    rows = [
+        each
+        for each in known
+        if isinstance(each, LatencyMeasured | LatencyFailed) and each.stamp == stamps.get(each.model, "")
+    ]
     found: dict[LatencyPoint, LatencyMeasured | LatencyFailed] = {
-        each.point: each for each in known if isinstance(each, LatencyFailed) and _is_hopeless(each, timeout)
+        each.point: each for each in rows if isinstance(each, LatencyFailed) and _is_hopeless(each, timeout)
     }
-    return found | {each.point: each for each in known if isinstance(each, LatencyMeasured)}
+    return found | {each.point: each for each in rows if isinstance(each, LatencyMeasured)}
 
 
 def _is_hopeless(row: LatencyFailed, timeout: float) -> bool:
@@ -73,6 +82,7 @@ def find_limits(plan: SweepPlan, settings: LatencySettings, bench: Bench) -> Lim
         plan.costs,
         {device: each.memory_bytes for device, each in found.items()},
         device_names={device: each.name for device, each in found.items()},
+        stamps=plan.stamps,
         timeout=settings.timeout,
         memo=Memo("out-of-memory"),
     )

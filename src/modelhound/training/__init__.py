@@ -5,10 +5,10 @@ Out: a Trained; blocks of steps with parts of them made free; what the profiler 
 Nothing here knows a run folder, a command or what will be concluded.
 
     loop          fine_tune: epochs, tests, early stop, resume
-    bench         everything laid out; feed, stepping, trainable, recipe, augmenting, losses: its parts
+    bench         everything laid out; feed, stepping, trainable, recipe, augmenting, losses, layout: its parts
     accounting    which phase each second belongs to
     distributed   the other ranks
-    intervening   parts of a step made free or slower, in turns
+    intervening   parts of a step made free or slower, in turns; delaying makes them slower
     checkpoints   kept, gone on from, read back as models
     tracing       torch's profiler
     rank          all of it on one rank of a launch

@@ -33,6 +33,9 @@ __all__ = ["Bench", "set_up", "split_items"]
 _NUM_SAMPLES = 2  # items to try a network on
 _CUDA_BATCH = 128  # of a training step, which holds activations that a forward pass alone lets go of
 _MOST_CPU_BATCH = 64
+_LEAST_BATCH = (
+    4  # unless asked for: batch normalisation takes an image's own brightness and contrast off where it is alone
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,27 +105,8 @@ def set_up(
     link = Link(device)
     _check(dataset, test, network)
     dataset, test, mean, scale = _standardise(dataset, test)
-    batch = _choose_batch(network, dataset, recipe, link, device)
-    workers = choose_workers(
-        dataset,
-        network.preprocessing,
-        asked=recipe.workers,
-        num_local_ranks=link.num_local_ranks,
-        batch=batch,
-        prefetch=prefetch,
-        device=device,
-    )
-    course = Course(
-        dataset=slow_down_reading(dataset, delays.loading_seconds / batch),
-        form=network.preprocessing,
-        batch=batch,
-        seed=recipe.seed,
-        rank=link.rank,
-        num_ranks=link.num_ranks,
-        workers=workers,
-        prefetch=prefetch,
-        device=device,
-    )
+    course = _lay_course(network, dataset, recipe, link, device, prefetch)
+    course = replace(course, dataset=slow_down_reading(dataset, delays.loading_seconds / course.batch))
     num_outputs = count_outputs(dataset.task, len(dataset.class_names))
     sample = move(
         next(load_batches(dataset.select(range(_NUM_SAMPLES)), network.preprocessing, batch=2, workers=0)), device
@@ -189,6 +173,33 @@ def _standardise(dataset: Dataset, test: Dataset) -> tuple[Dataset, Dataset, flo
     return scaled[0], scaled[1], mean, scale
 
 
+def _lay_course(
+    network: Network, dataset: Dataset, recipe: RecipeSettings, link: Link, device: str, prefetch: int
+) -> Course:
+    """This rank's way through the items: how many at a time, and how many processes load them."""
+    batch = _choose_batch(network, dataset, recipe, link, device)
+    workers = choose_workers(
+        dataset,
+        network.preprocessing,
+        asked=recipe.workers,
+        num_local_ranks=link.num_local_ranks,
+        batch=batch,
+        prefetch=prefetch,
+        device=device,
+    )
+    return Course(
+        dataset=dataset,
+        form=network.preprocessing,
+        batch=batch,
+        seed=recipe.seed,
+        rank=link.rank,
+        num_ranks=link.num_ranks,
+        workers=workers,
+        prefetch=prefetch,
+        device=device,
+    )
+
+
 def _choose_batch(network: Network, dataset: Dataset, recipe: RecipeSettings, link: Link, device: str) -> int:
     """What was asked for or suits the device, as far as there are items for every rank."""
     asked = recipe.batch
@@ -196,7 +207,7 @@ def _choose_batch(network: Network, dataset: Dataset, recipe: RecipeSettings, li
         most = _CUDA_BATCH if device.startswith("cuda") else _MOST_CPU_BATCH
         asked = min(most, suitable_batch(network.preprocessing, device))
         # a few steps per epoch at least, or a small data set would be learned from in one
-        asked = max(1, min(asked, len(dataset) // (8 * link.num_ranks)))
+        asked = max(_LEAST_BATCH, min(asked, len(dataset) // (8 * link.num_ranks)))
     return max(1, min(asked, len(dataset) // link.num_ranks))
 
 

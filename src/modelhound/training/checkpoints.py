@@ -8,7 +8,7 @@ Out: one folder per kept epoch, whole or not there at all; the newest of them to
         head.safetensors    the new head: weight and bias
         trained.json        model, classes, how far it had come
         state.pt            the optimiser's memory, to go on from; read as plain tensors only
-        config.json …       where the network is timm's or transformers': the folder is a model then, `hound search file:FOLDER`
+        config.json …       where the network is timm's or transformers': the folder is a model then, `--models file:FOLDER`
 
 Nothing here knows how weights change.
 """
@@ -30,13 +30,14 @@ from modelhound.data import Preprocessing, Tokenising
 from modelhound.data.tokenising import TOKENIZER_FILES
 from modelhound.errors import ModelError, first_line
 from modelhound.models import Network
-from modelhound.records import EpochDone, to_plain
+from modelhound.records import EpochDone, SavedModel, to_plain
 from modelhound.store import write_folder
 from modelhound.training.trainable import Trainable
 
-__all__ = ["Keeper", "Progressed"]
+__all__ = ["Keeper", "Progressed", "name_checkpoint"]
 
 _MODEL, _HEAD, _TRAINED, _STATE = "model.safetensors", "head.safetensors", "trained.json", "state.pt"
+_CONFIG = "config.json"
 _RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}  # Pillow's numbers
 
 
@@ -56,6 +57,15 @@ class Progressed(msgspec.Struct, frozen=True, kw_only=True):
     num_parts: int
     epochs: tuple[EpochDone, ...]
     losses: tuple[float, ...]
+    stamp: str = ""
+    """Of the weights it began with, where that is known."""
+
+
+def name_checkpoint(folder: Path, model: str, arch: str | None) -> SavedModel:
+    """How other commands read the checkpoint of `model`, which was built as `arch` where it came from a file."""
+    if (folder / _CONFIG).is_file():
+        return SavedModel(model=f"file:{folder}")
+    return SavedModel(model=f"file:{folder / _MODEL}", arch=arch if model.startswith("file:") else model)
 
 
 class Keeper:
@@ -89,9 +99,9 @@ class Keeper:
         return path
 
     def load(
-        self, trainable: Trainable, optimiser: torch.optim.Optimizer, *, model: str, identity: str
+        self, trainable: Trainable, optimiser: torch.optim.Optimizer, *, model: str, identity: str, stamp: str = ""
     ) -> Progressed | None:
-        """Go on from the newest epoch; None where there is none."""
+        """Go on from the newest epoch; None where there is none, or one of weights that are others by now."""
         from safetensors.torch import load_file
 
         path = self.newest()
@@ -101,6 +111,8 @@ class Keeper:
             progressed = msgspec.json.decode((path / _TRAINED).read_bytes(), type=Progressed)
             if progressed.model != model:
                 raise ModelError(f"it is one of {progressed.model}")
+            if progressed.stamp and stamp and progressed.stamp != stamp:
+                return None
             if progressed.identity != identity:
                 raise ModelError("it was trained by another recipe or on other data")
             self._restore(trainable.body, load_file(path / _MODEL))
@@ -181,7 +193,7 @@ def _describe(network: Network, num_outputs: int, folder: Path) -> None:
                 "num_classes": num_classes,
             },
         }
-        (folder / "config.json").write_text(json.dumps(config, indent=1))
+        (folder / _CONFIG).write_text(json.dumps(config, indent=1))
     elif hasattr(getattr(body, "config", None), "save_pretrained"):
         body.config.save_pretrained(folder)  # type: ignore[union-attr, operator]
         if isinstance(form, Tokenising):

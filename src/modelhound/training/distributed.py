@@ -47,8 +47,8 @@ class Traffic:
             done.set_result(gradients)
             return done
         sent = distributed.all_reduce(gradients.div_(distributed.get_world_size()), async_op=True)
-        delay, self._is_first = (self.delay_seconds if self._is_first else 0.0), False
-        return sent.get_future().then(lambda arrived: _held_back(arrived.value()[0], delay, self._on_cuda))  # type: ignore[no-any-return]
+        late_by, self._is_first = (self.delay_seconds if self._is_first else 0.0), False
+        return sent.get_future().then(lambda arrived: _held_back(arrived.value()[0], late_by, self._on_cuda))  # type: ignore[no-any-return]
 
 
 def _held_back(gradients: torch.Tensor, seconds: float, on_cuda: bool) -> torch.Tensor:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 
 from modelhound.data import Batch, Dataset, InputForm, Preprocessing, Tokenising, load_batches
-from modelhound.data.loading import free_shared_memory
+from modelhound.data.loading import free_shared_memory, loading_cores
 from modelhound.errors import RequestError
 from modelhound.meter import count_cores
 from modelhound.training.accounting import Arrival, Laps
@@ -29,7 +29,6 @@ from modelhound.training.layout import image_layout
 __all__ = ["Course", "Moved", "choose_workers", "move_batches"]
 
 _MOST_WORKERS = 16
-_CORES_FOR_GPU = 2  # of each rank: one launches kernels and must not wait for a core, one pins batches
 _MOST_POSITIONS = 1 << 20  # of one stream: a data set repeats its names for every one of them
 _USUAL_PREFETCH = 2
 _STEPS_AHEAD = 2
@@ -127,9 +126,7 @@ def choose_workers(
     ahead_bytes = batch * pixel_bytes * height * width * (prefetch + 1)
     # Batches travel through it, and a process that needs more than there is gets killed. Half is left to others.
     fitting = free_shared_memory() // 2 // num_local_ranks // ahead_bytes
-    cores = max(1, count_cores() // num_local_ranks)
-    if on_gpu:
-        cores -= min(_CORES_FOR_GPU, cores // 4)
+    cores = loading_cores(count_cores() // num_local_ranks, on_gpu=on_gpu)
     return min(_MOST_WORKERS, cores, fitting)
 
 

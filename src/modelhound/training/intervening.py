@@ -32,12 +32,10 @@ from modelhound.training.feed import Course, Moved, move, move_batches
 from modelhound.training.layout import tuned_convolutions
 from modelhound.training.loop import prepare_to_learn
 
-__all__ = ["CONDITIONS", "DOSED", "intervene", "left_as_it_was"]
-
-CONDITIONS = ("live", "host batches", "device batches", "no all-reduce")
-DOSED = ("loading", "model", "network")
+__all__ = ["intervene", "left_as_it_was"]
 
 NUM_ROUNDS = 5
+_DOSED = ("loading", "model", "network")
 _CACHED = ("host batches", "device batches")
 _LEAST_STEPS, _MOST_STEPS = 2, 40
 _NUM_KEPT = 4  # batches that are run again and again
@@ -88,7 +86,16 @@ def intervene(
         batch=bench.course.batch,
         blocks=tuple(blocks),
         is_prepared=item_kind(bench.course.dataset) == "preprocessed",
+        unused=_unused(bench),
     )
+
+
+def _unused(bench: Bench) -> tuple[str, ...]:
+    """On a CPU neither is sure to help: bf16 may even end the process, and to compile takes longer than most runs."""
+    if not bench.device.startswith("cuda"):
+        return ()
+    in_bf16 = bench.stepper.precision == "bf16" or not torch.cuda.is_bf16_supported()
+    return (*(() if in_bf16 else ("--precision bf16",)), *(() if bench.recipe.compile else ("--compile",)))
 
 
 def _plan(bench: Bench, dose_seconds: float) -> list[tuple[str, float]]:
@@ -98,7 +105,7 @@ def _plan(bench: Bench, dose_seconds: float) -> list[tuple[str, float]]:
     plan += [("device batches", 0.0)] if on_gpu else []
     plan += [] if alone else [("no all-reduce", 0.0)]
     if dose_seconds > 0:
-        stages = [stage for stage in DOSED if stage != "network" or not alone]
+        stages = [stage for stage in _DOSED if stage != "network" or not alone]
         plan += [(stage, share * dose_seconds) for stage, share in itertools.product(stages, _DOSES)]
     return plan
 

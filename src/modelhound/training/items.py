@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from modelhound.data import Dataset, open_dataset
+from modelhound.data import Dataset, open_asked
 from modelhound.errors import DataError, RequestError
 from modelhound.records import Watch
 from modelhound.settings import TrainSettings
@@ -25,16 +25,7 @@ def open_items(settings: TrainSettings, watch: Watch) -> tuple[Dataset, Dataset]
     """Training and test items: two parts of the data set, or one part of which a fifth is held out."""
 
     def open_part(split: str | None, limit: int | None) -> Dataset:
-        return open_dataset(
-            settings.data,
-            columns=settings.roles(),
-            task=settings.asked_task(),
-            split=split,
-            limit=limit,
-            seed=settings.seed,
-            follow_links=settings.follow_links,
-            watch=watch,
-        )
+        return open_asked(dataclasses.replace(settings, split=split, limit=limit), watch=watch)
 
     # with a part to test on there are parts, and the one to train on has this name nearly always
     split = settings.split if settings.test is None else settings.split or _USUAL_PART

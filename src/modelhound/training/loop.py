@@ -32,7 +32,7 @@ from modelhound.training.checkpoints import Keeper, Progressed
 from modelhound.training.delaying import Delays
 from modelhound.training.feed import Moved
 from modelhound.training.layout import tuned_convolutions
-from modelhound.training.losses import LossLog
+from modelhound.training.losses import LossLog, check_finite
 from modelhound.training.stepping import use_precision
 from modelhound.training.trainable import Trainable, evaluate_batch
 
@@ -48,7 +48,7 @@ class Trained:
     """A fine-tuned network and how it came about."""
 
     trainable: Trainable
-    """The network with its head after the last epoch, on its device, in evaluation mode: inputs -> logits."""
+    """The network with its head after the last epoch, the best or not, on its device, in evaluation mode: inputs -> logits."""
     metric: str
     score: float
     """After the last epoch; with patience, after the best."""
@@ -125,14 +125,16 @@ def divide(
     return dataset if train_positions is None else dataset.select(train_positions), test
 
 
-def train(bench: Bench, *, model: str = "", checkpoints: Path | None = None, watch: Watch = silent) -> Trained:
-    """Run the recipe of the bench to its end, or on from where the newest checkpoint left off."""
+def train(
+    bench: Bench, *, model: str = "", stamp: str = "", checkpoints: Path | None = None, watch: Watch = silent
+) -> Trained:
+    """Run the recipe of the bench to its end, or on from where the newest checkpoint of the same weights left off."""
     meter = Meter(bench.device)
     keeper = Keeper(checkpoints, bench.network, keep_best=bench.recipe.patience is not None) if checkpoints else None
     identity = _identity(bench)
-    history = _History(bench, model=model, identity=identity)
+    history = _History(bench, model=model, stamp=stamp, identity=identity)
     if keeper is not None:
-        earlier = keeper.load(bench.trainable, bench.stepper.optimiser, model=model, identity=identity)
+        earlier = keeper.load(bench.trainable, bench.stepper.optimiser, model=model, identity=identity, stamp=stamp)
         if earlier is not None:
             history.resume(earlier)
     bench.laps.begin()
@@ -169,8 +171,8 @@ def train(bench: Bench, *, model: str = "", checkpoints: Path | None = None, wat
 class _History:
     """What came of each epoch so far."""
 
-    def __init__(self, bench: Bench, *, model: str, identity: str) -> None:
-        self._bench, self._model, self._identity = bench, model, identity
+    def __init__(self, bench: Bench, *, model: str, stamp: str, identity: str) -> None:
+        self._bench, self._model, self._stamp, self._identity = bench, model, stamp, identity
         self.epochs: list[EpochDone] = []
         self.losses: list[float] = []
 
@@ -185,6 +187,7 @@ class _History:
         bench = self._bench
         return Progressed(
             model=self._model,
+            stamp=self._stamp,
             identity=self._identity,
             task=bench.course.dataset.task,
             class_names=bench.course.dataset.class_names,
@@ -213,6 +216,8 @@ def _run_epochs(bench: Bench, history: _History, keeper: Keeper | None, watch: W
             with laps.between("evaluate"):
                 history.losses += losses
                 done = _evaluate(bench, epoch, losses, seconds_now() - started)
+                # the last step may have spoiled the weights: they must not become the newest checkpoint
+                check_finite(done.test_loss, f"on the test items after epoch {epoch + 1}", _last_good(keeper))
                 history.epochs.append(done)
             if keeper is not None:
                 with laps.between("save checkpoint"):

@@ -13,7 +13,7 @@ import torch
 
 from modelhound.errors import ModelError
 
-__all__ = ["LossLog"]
+__all__ = ["LossLog", "check_finite"]
 
 _STEPS_PER_FETCH = 32
 
@@ -61,13 +61,15 @@ class LossLog:
 
     def _take(self, values: list[float]) -> None:
         for value in values:
-            if not math.isfinite(value):
-                step = self._first_step + len(self.values) + 1
-                kept = (
-                    f"the last good checkpoint is {self._last_good.name}" if self._last_good else "nothing was kept yet"
-                )
-                raise ModelError(
-                    f"cannot go on training: expected a finite loss, found {value} at step {step}; {kept}; use a lower --rate "
-                    "or --precision fp32"
-                )
+            check_finite(value, f"at step {self._first_step + len(self.values) + 1}", self._last_good)
             self.values.append(value)
+
+
+def check_finite(loss: float, where: str, last_good: Path | None) -> None:
+    """A ModelError that says what is left where a loss is none."""
+    if math.isfinite(loss):
+        return
+    kept = f"the last good checkpoint is {last_good.name}" if last_good else "nothing was kept yet"
+    raise ModelError(
+        f"cannot go on training: expected a finite loss, found {loss} {where}; {kept}; use a lower --rate or --precision fp32"
+    )

@@ -36,7 +36,7 @@ from modelhound.training.intervening import intervene
 from modelhound.training.loop import Trained, train
 from modelhound.training.tracing import trace_steps
 
-__all__ = ["RankRequest", "RankResult", "train_here", "train_rank"]
+__all__ = ["RankRequest", "RankResult", "told_by", "train_here", "train_rank"]
 
 _LEAST_BUDGET_SECONDS, _MOST_BUDGET_SECONDS, _BUDGET_SHARE = 3.0, 60.0, 0.25
 _SECONDS_BETWEEN_WORDS = 0.3
@@ -83,7 +83,16 @@ def train_rank(argument: Any) -> Any:
     rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     device = f"cuda:{local}" if request.device.startswith("cuda") else "cpu"
     watch = _write_progress(progress / f"rank-{rank}.progress") if rank == 0 else silent
-    return to_plain(train_here(msgspec.structs.replace(request, device=device), dataset, test, watch=watch))
+
+    def tell(result: RankResult) -> None:
+        put_file(progress / told_by(rank), msgspec.json.encode(result))
+
+    return to_plain(train_here(msgspec.structs.replace(request, device=device), dataset, test, tell=tell, watch=watch))
+
+
+def told_by(rank: int) -> str:
+    """The file in which a rank in a process of its own leaves what it has trained, while it goes on measuring."""
+    return f"trained-{rank}.json"
 
 
 def train_here(
@@ -91,10 +100,10 @@ def train_here(
     dataset: Dataset,
     test: Dataset,
     *,
-    tell: Callable[[RankTrained], None] = lambda record: None,
+    tell: Callable[[RankResult], None] = lambda result: None,
     watch: Watch = silent,
 ) -> RankResult:
-    """Train, find out what bounds it, trace it; where the time of training went is told before the rest can be stopped."""
+    """Train, find out what bounds it, trace it; what came of training is told before the rest can fail or be stopped."""
     network = _load(request)
     delays = Delays(
         loading_seconds=request.loading_delay_seconds,
@@ -106,9 +115,13 @@ def train_here(
     )
     folder = Path(request.folder)
     with Telemetry(request.device) as telemetry:
-        trained = train(bench, model=request.model, checkpoints=folder / "checkpoints", watch=watch)
-    rank = _rank_record(request, bench, trained, telemetry)
-    tell(rank)
+        trained = train(
+            bench, model=request.model, stamp=request.stamp, checkpoints=folder / "checkpoints", watch=watch
+        )
+    result = RankResult(
+        rank=_rank_record(request, bench, trained, telemetry), trained=_model_record(request, bench, trained)
+    )
+    tell(result)
     blocks = None
     if request.verdict != "none" and request.recipe.mode != "cached":
         budget = min(_MOST_BUDGET_SECONDS, max(_LEAST_BUDGET_SECONDS, _BUDGET_SHARE * trained.wall_seconds))
@@ -124,12 +137,7 @@ def train_here(
     if request.trace and request.recipe.mode != "cached":
         path = folder / f"trace-rank-{bench.link.rank}.json"
         operators = trace_steps(bench, request.trace, path, model=request.model)
-    return RankResult(
-        rank=rank,
-        trained=_model_record(request, bench, trained),
-        blocks=blocks,
-        operators=operators,
-    )
+    return msgspec.structs.replace(result, blocks=blocks, operators=operators)
 
 
 def _load(request: RankRequest) -> Network:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from modelhound.errors import RequestError
+from modelhound.meter import usual_precision
 from modelhound.settings import RecipeSettings
 
 __all__ = ["Schedule", "choose_precision", "choose_rate", "make_optimiser"]
@@ -41,7 +42,7 @@ def choose_precision(recipe: RecipeSettings, device: str) -> str:
         if recipe.precision == "bf16" and device.startswith("cuda") and not torch.cuda.is_bf16_supported():
             raise RequestError(f"cannot use --precision bf16 on {device}: expected a GPU that has it, use fp32")
         return recipe.precision
-    return "bf16" if device.startswith("cuda") and torch.cuda.is_bf16_supported() else "fp32"
+    return usual_precision(device)
 
 
 def make_optimiser(module: nn.Module, recipe: RecipeSettings, rate: float, device: str) -> torch.optim.Optimizer:

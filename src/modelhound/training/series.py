@@ -6,7 +6,9 @@ A single rank runs in this process; a series runs in processes of its own, the r
 something else. Nothing here concludes.
 """
 
+import contextlib
 import pickle
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,18 @@ import msgspec
 
 from modelhound.analysis.newest import newest_of_runs
 from modelhound.data import Dataset
-from modelhound.errors import HoundError, RequestError, StoreError
+from modelhound.errors import HoundError, RequestError, StoreError, explain_error, first_line
 from modelhound.launch import Cluster, run_on_ranks
 from modelhound.meter import count_cores, seconds_now
 from modelhound.models import ModelRef, source_of
 from modelhound.records import BlocksMeasured, Failure, ModelTrained, OperatorsProfiled, RankTrained, Watch, to_plain
 from modelhound.settings import TrainSettings
 from modelhound.store import RunFolder
-from modelhound.training.rank import RankRequest, RankResult, train_here
+from modelhound.training.rank import RankRequest, RankResult, told_by, train_here
 
 __all__ = ["Series"]
+
+_MOST_NAME_BYTES = 200
 
 
 class Series:
@@ -49,11 +53,13 @@ class Series:
 
     def do(self, model: ModelRef, num_ranks: int) -> None:
         """Train unless that is done; what fails is recorded, and the others go on."""
+        stamp = None
         try:
             stamp = source_of(model).stamp(model.name)
             self._wanted.append((str(model), num_ranks, stamp))
             verdict: str = self._settings.verdict
             trace = self._settings.trace
+            self._take_up(str(model), num_ranks, stamp)
             is_trained = self._is_trained(str(model), num_ranks, stamp)
             if is_trained:
                 self.num_resumed += 1
@@ -64,7 +70,8 @@ class Series:
         except (RequestError, StoreError):  # nothing else would go better
             raise
         except Exception as error:  # whatever a stranger's network raises, the others go on
-            failure = Failure(model=str(model), phase=_phase(num_ranks), error=_explain(error))
+            is_trained = stamp is not None and self._is_trained(str(model), num_ranks, stamp)
+            failure = Failure(model=str(model), phase=_phase(num_ranks, is_trained), error=_explain(error, is_trained))
             self._run.append(failure)
             self.failures.append(failure)
 
@@ -73,6 +80,20 @@ class Series:
         runs = {(each.model, each.num_ranks, each.stamp): each for each in self._run.read(ModelTrained)}
         trained = [runs[key] for key in self._wanted if key in runs]
         return trained, newest_of_runs(self._run.read(RankTrained), trained)
+
+    def _take_up(self, model: str, num_ranks: int, stamp: str) -> None:
+        """Put on record what ranks in processes of their own had trained before they, or the start before, were stopped."""
+        folder = self._run.path / _folder_name(model, num_ranks)
+        files = [folder / "ranks" / told_by(rank) for rank in range(num_ranks)]
+        if self._settings.num_ranks() == (1,) or not any(file.exists() for file in files):
+            return
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            told = [msgspec.json.decode(file.read_bytes(), type=RankResult) for file in files]
+            trained = told[0].trained
+            if trained.stamp == stamp and not self._is_trained(model, num_ranks, stamp):
+                self._keep_trained(told, folder, trained.wall_seconds)
+        for file in files:
+            file.unlink(missing_ok=True)
 
     def _is_trained(self, model: str, num_ranks: int, stamp: str) -> bool:
         return any(
@@ -112,26 +133,38 @@ class Series:
             verdict=verdict,
             trace=trace,
         )
-        started = seconds_now()
         if settings.num_ranks() == (1,):
-            keep = _forget if is_trained else self._run.append
+            started = seconds_now()
+
+            def keep(result: RankResult) -> None:
+                if not is_trained:
+                    self._keep_trained([result], folder, seconds_now() - started)
+
             results = [train_here(request, self._dataset, self._test, tell=keep, watch=self._watch)]
         else:
-            values = self._launch(request, folder, num_ranks)
-            results = msgspec.convert(values, list[RankResult])
-            for result in results if not is_trained else ():
-                self._run.append(result.rank)
+            results = self._train_on_ranks(request, folder, num_ranks, is_trained=is_trained)
         self._keep_measured(results, folder)
+
+    def _train_on_ranks(
+        self, request: RankRequest, folder: Path, num_ranks: int, *, is_trained: bool
+    ) -> list[RankResult]:
+        started = seconds_now()
+        try:
+            results = msgspec.convert(self._launch(request, folder, num_ranks), list[RankResult])
+        except Exception:
+            if not is_trained:  # perhaps it is by now, and only measuring went wrong
+                self._take_up(request.model, num_ranks, request.stamp)
+            raise
         if not is_trained:
-            trained = results[0].trained
-            checkpoint = Path(trained.checkpoint)
-            self._run.append(
-                msgspec.structs.replace(
-                    trained,
-                    checkpoint=str(checkpoint.relative_to(self._run.path)),
-                    wall_seconds=seconds_now() - started,
-                )
-            )
+            self._keep_trained(results, folder, seconds_now() - started)
+        return results
+
+    def _keep_trained(self, results: Sequence[RankResult], folder: Path, wall_seconds: float) -> None:
+        for result in results:
+            self._run.append(result.rank)
+        trained = results[0].trained
+        checkpoint = folder.relative_to(self._run.path) / "checkpoints" / Path(trained.checkpoint).name
+        self._run.append(msgspec.structs.replace(trained, checkpoint=str(checkpoint), wall_seconds=wall_seconds))
 
     def _keep_measured(self, results: Sequence[RankResult], folder: Path) -> None:
         """What bounds it, which the first rank tells, and every rank's trace."""
@@ -164,27 +197,25 @@ class Series:
             )
         finally:
             items.unlink(missing_ok=True)
-        for value in values:
-            value["trained"]["checkpoint"] = str(folder / "checkpoints" / Path(value["trained"]["checkpoint"]).name)
         return values
 
 
-def _forget(record: RankTrained) -> None:
-    """Nothing: what it tells is known better from the start that trained."""
-
-
-def _phase(num_ranks: int) -> str:
+def _phase(num_ranks: int, is_trained: bool) -> str:
+    if is_trained:
+        return "finding what bounds it"
     return "training" if num_ranks == 1 else f"training on {num_ranks} ranks"
 
 
-def _explain(error: Exception) -> str:
+def _explain(error: Exception, is_trained: bool) -> str:
     """In one line: our own errors speak for themselves, of others the first line says what it was."""
     if isinstance(error, HoundError):
-        return " ".join(str(error).split())
-    first = (str(error).strip().splitlines() or ["no message"])[0]
-    return f"cannot train it: {type(error).__name__}: {first}"
+        return explain_error(error)
+    doing = "find what bounds it, though it is trained" if is_trained else "train it"
+    return f"cannot {doing}: {type(error).__name__}: {first_line(error)}"
 
 
 def _folder_name(model: str, num_ranks: int) -> str:
-    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in model)
-    return f"{kept.strip('-.')}-on-{num_ranks}"
+    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in model).strip("-.")
+    if len(kept.encode()) > _MOST_NAME_BYTES:  # file systems end names at 255
+        kept = f"{zlib.crc32(model.encode()):08x}-{kept[-_MOST_NAME_BYTES // 4 :]}"
+    return f"{kept}-on-{num_ranks}"

@@ -14,12 +14,12 @@ import msgspec
 
 from modelhound.analysis.breakeven import make_scenario
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
-from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
-from modelhound.data import Dataset, open_dataset
+from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
+from modelhound.data import Dataset, open_asked
 from modelhound.data.beginning_anew import without_broken_items
 from modelhound.errors import ModelError, RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, find_models, source_of
+from modelhound.models import ModelRef, check_arch, find_models, source_of
 from modelhound.records import (
     BreakevenFindings,
     Failure,
@@ -31,9 +31,11 @@ from modelhound.records import (
     TrainingTimed,
     Watch,
     silent,
+    to_document,
     to_plain,
 )
 from modelhound.settings import BREAKEVEN_MODELS, DEFAULT_MODELS, BreakevenSettings
+from modelhound.settings.checks import make_settings, name_all
 from modelhound.store import RunFolder, default_run_path, open_run
 
 __all__ = ["BreakevenResult", "breakeven", "run_breakeven"]
@@ -69,27 +71,20 @@ class BreakevenResult(msgspec.Struct, frozen=True, kw_only=True):
             "epochs": self.epochs,
             "findings": to_plain(self.findings),
             **{name: [_without_phases(each) for each in getattr(self, name)] for name in _TIMED},
-            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
+            "failures": to_document(self.failures),
             "notes": list(self.notes),
         }
 
 
 def _without_phases(record: TrainingTimed | FeaturesTimed | SearchTimed) -> dict[str, Any]:
-    return {name: value for name, value in to_plain(record).items() if name not in ("kind", "stamp", "phases")}
+    return {name: value for name, value in to_document(record).items() if name != "phases"}
 
 
 def breakeven(
     data: str, models: str | Sequence[str] = ("auto",), *, watch: Watch = silent, **options: Any
 ) -> BreakevenResult:
     """Compare training and searching on `data`; `options` are those of `hound breakeven`."""
-    try:
-        settings = BreakevenSettings(
-            str(data), models=(models,) if isinstance(models, str) else tuple(models), **options
-        )
-    except TypeError as error:  # an option that does not exist
-        raise RequestError(
-            f"cannot compare: {str(error).partition(' ')[2]}, see help(modelhound.BreakevenSettings)"
-        ) from None
+    settings = make_settings(BreakevenSettings, "compare", str(data), models=name_all(models), **options)
     return run_breakeven(settings, watch=watch)
 
 
@@ -100,14 +95,13 @@ def run_breakeven(settings: BreakevenSettings, *, watch: Watch = silent) -> Brea
 
 def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
     wait_asleep()  # before anything below loads torch
-    watch(Progress(task="loading libraries", done=0, total=1))
-    import_timm()
-    watch(Progress(task="loading libraries", done=1, total=1))
+    load_libraries(watch)
     device = resolve_device(settings.device)
     if device == "cpu":
         keep_freed_memory()
     dataset = _open(settings, watch)
     models = _find(settings, dataset, settings.models, BREAKEVEN_MODELS[dataset.modality], watch)
+    check_arch(settings.arch, models)
     own_models = settings.models if settings.models != ("auto",) else BREAKEVEN_MODELS[dataset.modality]
     usual_pool = DEFAULT_MODELS["image"] if dataset.modality == "image" else own_models
     pool = _find(settings, dataset, settings.pool, usual_pool, watch) if settings.pool else ()
@@ -142,16 +136,8 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
 
 
 def _open(settings: BreakevenSettings, watch: Watch) -> Dataset:
-    dataset = open_dataset(
-        settings.data,
-        columns=settings.roles(),
-        task=settings.asked_task(),
-        split=settings.split,
-        limit=settings.limit,
-        seed=settings.seed,
-        follow_links=settings.follow_links,
-        watch=watch,
-    )
+    dataset = open_asked(settings, watch=watch)
+    settings.check_for_texts(settings.data, (dataset.modality,))
     least = _FEWEST_PER_CLASS * len(dataset.class_names)
     if dataset.task == "classification" and settings.num_items()[0] < least:
         raise RequestError(

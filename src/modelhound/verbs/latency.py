@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 
 from modelhound.analysis.latency import anchors_of
+from modelhound.analysis.newest import newest_points
 from modelhound.errors import RequestError
 from modelhound.meter import utc_now
 from modelhound.records import (
     CeilingsMeasured,
-    LatencyFailed,
-    LatencyMeasured,
     Record,
     Watch,
     silent,
     to_plain,
 )
 from modelhound.settings import LatencySettings
+from modelhound.settings.checks import make_settings, name_all
 from modelhound.store import RunFolder, default_run_path, open_run
 from modelhound.timing import (
     Bench,
@@ -60,12 +60,7 @@ __all__ = [
 
 def latency(models: str | Sequence[str] = ("auto",), *, watch: Watch = silent, **options: Any) -> LatencyResult:
     """Time `models`; `options` are those of `hound latency`, the fields of LatencySettings."""
-    try:
-        settings = LatencySettings(models=(models,) if isinstance(models, str) else tuple(models), **options)
-    except TypeError as error:  # an option that does not exist
-        raise RequestError(
-            f"cannot time models: {str(error).partition(' ')[2]}, see help(modelhound.LatencySettings)"
-        ) from None
+    settings = make_settings(LatencySettings, "time models", models=name_all(models), **options)
     return run_latency(settings, watch=watch)
 
 
@@ -164,12 +159,11 @@ def _conclude(
     num_resumed: int,
 ) -> LatencyResult:
     """Everything asked for that the folder holds now; what it holds besides belongs to other requests."""
-    measured = {record.point: record for record in run.read(LatencyMeasured)}
-    failed = {record.point: record for record in run.read(LatencyFailed)}
+    measured, failed = newest_points(run.read(Record))
     result = assemble_result(
         path,
         [measured[point] for point in plan.points if point in measured],
-        [failed[point] for point in plan.points if point in failed and point not in measured],
+        [failed[point] for point in plan.points if point in failed],
         ceilings,
         plan.broken,
         margin=settings.margin,

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from modelhound.compat import import_timm, wait_asleep
+from modelhound.compat import load_libraries, wait_asleep
 from modelhound.data import Dataset, Preprocessing, modality_of, open_dataset
 from modelhound.data.dataset import glance
 from modelhound.data.preparing import check_folder, find_finished, prepare_items
@@ -22,6 +22,7 @@ from modelhound.errors import RequestError
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.records import ItemSkipped, Progress, Watch, silent, to_plain
 from modelhound.settings import PrepareSettings
+from modelhound.settings.checks import make_settings, name_all
 
 __all__ = ["PrepareResult", "VariantMade", "prepare", "run_prepare"]
 
@@ -62,13 +63,7 @@ def prepare(
     data: str, out: str | Path, *, models: str | Sequence[str] = (), watch: Watch = silent, **options: Any
 ) -> PrepareResult:
     """Decode `data` once into the folder `out`; `options` are those of `hound prepare`, the fields of PrepareSettings."""
-    try:
-        asked = (models,) if isinstance(models, str) else tuple(models)
-        settings = PrepareSettings(str(data), Path(out), models=asked, **options)
-    except TypeError as error:  # an option that does not exist
-        raise RequestError(
-            f"cannot prepare: {str(error).partition(' ')[2]}, see help(modelhound.PrepareSettings)"
-        ) from None
+    settings = make_settings(PrepareSettings, "prepare", str(data), Path(out), models=name_all(models), **options)
     return run_prepare(settings, watch=watch)
 
 
@@ -100,9 +95,7 @@ def _find_variants(settings: PrepareSettings, watch: Watch) -> dict[Variant, lis
     if not settings.models:
         return {Variant.square(settings.size or _DEFAULT_SIZE): []}
     models = find_models(settings.models, watch=watch)
-    watch(Progress(task="loading libraries", done=0, total=1))
-    import_timm()
-    watch(Progress(task="loading libraries", done=1, total=1))
+    load_libraries(watch)
     served: dict[Variant, list[str]] = {}
     for done, model in enumerate(models):
         watch(Progress(task="models", done=done, total=len(models), detail=str(model)))

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from modelhound.analysis.bottlenecks import find_bottlenecks
-from modelhound.compat import import_timm, keep_freed_memory, wait_asleep
+from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
 from modelhound.data import Dataset, modality_of, open_dataset
 from modelhound.data.beginning_anew import without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import loader_for
 from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, find_models, source_of
+from modelhound.models import ModelRef, check_arch, find_models, source_of, stamp_own
 from modelhound.records import (
     ConfigurationProfiled,
     Failure,
@@ -33,9 +33,11 @@ from modelhound.records import (
     ScoringTimed,
     Watch,
     silent,
+    to_document,
     to_plain,
 )
 from modelhound.settings import PROFILE_MODELS, LoaderSettings, ProfileSettings
+from modelhound.settings.checks import make_settings, name_all
 from modelhound.store import RunFolder, default_run_path, open_run
 
 if TYPE_CHECKING:
@@ -70,29 +72,25 @@ class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
             "weights": self.weights,
             "profiles": [_profile_row(each) for each in self.profiles],
             "findings": to_plain(self.findings),
-            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
+            "failures": to_document(self.failures),
             "notes": list(self.notes),
         }
 
 
 def _profile_row(record: ConfigurationProfiled) -> dict[str, Any]:
-    plain: dict[str, Any] = to_plain(record)
-    plain["phases"] = {each.phase: each.total for each in record.phases}
-    plain["samples"] = {each.phase: list(each.seconds) for each in record.phases}
-    plain["other"] = record.wall_seconds - sum(each.total for each in record.phases)
-    return {name: value for name, value in plain.items() if name not in ("kind", "stamp")}
+    phases = {each.phase: each.total for each in record.phases}
+    return {
+        **to_document(record),
+        "phases": {**phases, "other": record.wall_seconds - sum(phases.values())},
+        "samples": {each.phase: list(each.seconds) for each in record.phases},
+    }
 
 
 def profile(
     data: str, models: str | Sequence[str] = ("auto",), *, watch: Watch = silent, **options: Any
 ) -> ProfileResult:
     """Profile `models` on `data`; `options` are those of `hound profile`, the fields of ProfileSettings."""
-    try:
-        settings = ProfileSettings(str(data), models=(models,) if isinstance(models, str) else tuple(models), **options)
-    except TypeError as error:  # an option that does not exist
-        raise RequestError(
-            f"cannot profile: {str(error).partition(' ')[2]}, see help(modelhound.ProfileSettings)"
-        ) from None
+    settings = make_settings(ProfileSettings, "profile", str(data), models=name_all(models), **options)
     return run_profile(settings, watch=watch)
 
 
@@ -105,9 +103,7 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
     wait_asleep()  # before anything below loads torch
     asked = find_models(settings.models, where=settings.where, watch=watch) if settings.models != ("auto",) else None
     head_models = find_models(settings.head_models())
-    watch(Progress(task="loading libraries", done=0, total=1))
-    import_timm()
-    watch(Progress(task="loading libraries", done=1, total=1))
+    load_libraries(watch)
     from modelhound.profiling.rounds import work_folder
 
     devices = tuple(dict.fromkeys(resolve_device(device) for device in settings.device))
@@ -115,7 +111,9 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
         keep_freed_memory()
     settings, loader, loader_notes = _with_loader_file(settings)
     datasets = [_open(settings, data, watch) for data in (settings.data, *settings.also)]
+    settings.check_for_texts(settings.data, [dataset.modality for dataset in datasets])
     models = asked if asked is not None else _usual_models(settings, datasets, watch)
+    check_arch(settings.arch, (*models, *head_models))
     identity = _identity(settings, datasets, devices)
     if loader is not None and loader.prefetch != BATCHES_AHEAD:
         identity["prefetch"] = loader.prefetch
@@ -238,7 +236,8 @@ class _Job:
         for done, model in enumerate(models):
             self._watch(Progress(task="taking models apart", done=done, total=len(models), detail=str(model)))
             try:
-                stamp = source_of(model).stamp(model.name) if self._settings.weights == "pretrained" else ""
+                is_trained = self._settings.weights == "pretrained"
+                stamp = source_of(model).stamp(model.name) if is_trained else stamp_own(model)
                 bench = prepare_bench(
                     model, self._settings, self._folder, head_models=head_models, datasets=self._datasets
                 )

@@ -7,18 +7,20 @@ finished is in the run folder at once, so that the same request takes up where i
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from modelhound.analysis.phases import total_phases
 from modelhound.analysis.ranking import rank_models
-from modelhound.compat import free_at_once, import_timm, keep_freed_memory, wait_asleep
-from modelhound.data import Dataset, open_dataset
-from modelhound.data.beginning_anew import without_broken_items
+from modelhound.compat import free_at_once, keep_freed_memory, load_libraries, wait_asleep
+from modelhound.data import Dataset, open_asked
+from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.errors import BudgetError, RequestError
 from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, find_models, source_of
+from modelhound.models import ModelRef, check_arch, find_models, source_of
 from modelhound.records import (
     Failure,
     FinalsAnswer,
@@ -27,13 +29,13 @@ from modelhound.records import (
     LoaderUsed,
     ModelDropped,
     ModelMeasured,
-    Progress,
     Ranking,
     RunStarted,
     SearchForeseen,
     TrialDone,
     Watch,
     silent,
+    to_document,
     to_plain,
 )
 from modelhound.settings import (
@@ -41,12 +43,12 @@ from modelhound.settings import (
     DEFAULT_TOP,
     METRICS,
     MOST_FINALISTS,
-    PLAIN,
     SearchSettings,
     Task,
     decisive_scorer,
     scorers_for,
 )
+from modelhound.settings.checks import make_settings, name_all
 from modelhound.store import RunFolder, default_run_path, open_run
 
 if TYPE_CHECKING:
@@ -85,7 +87,10 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """The document that `hound search --json` prints."""
-        rows = [to_plain(model) for model in self.ranking.models[: self.top]]
+        rows = [
+            {**to_plain(row), "notes": [note for model, note in self.notes if model == row.model]}
+            for row in self.ranking.models[: self.top]
+        ]
         return {
             "run": str(self.run),
             "data": self.data,
@@ -100,16 +105,12 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
             "ranking": rows,
             "finals": to_plain(self.ranking.finals),
             "control": {"by_size": list(self.ranking.by_size), "kendall_tau": self.ranking.size_agreement},
-            "dropped": [
-                {name: value for name, value in to_plain(each).items() if name not in ("kind", "stamp")}
-                for each in self.dropped
-            ],
-            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
-            "skipped": [{"item": each.item, "reason": each.reason} for each in self.skipped],
-            "notes": [{"model": model, "note": note} for model, note in self.notes],
+            "dropped": to_document(self.dropped),
+            "failures": to_document(self.failures),
+            "skipped": to_document(self.skipped),
+            "notes": list(self.warnings),
             "phases": self.phases,
-            "warnings": list(self.warnings),
-            "loader": None if self.loader is None else to_plain(self.loader),
+            "loader": to_document(self.loader),
         }
 
 
@@ -117,12 +118,7 @@ def search(
     data: str, models: str | Sequence[str] = ("auto",), *, watch: Watch = silent, **options: Any
 ) -> SearchResult:
     """Rank `models` for `data`; `options` are those of `hound search`, the fields of SearchSettings."""
-    try:
-        settings = SearchSettings(str(data), models=(models,) if isinstance(models, str) else tuple(models), **options)
-    except TypeError as error:  # an option that does not exist
-        raise RequestError(
-            f"cannot search: {str(error).partition(' ')[2]}, see help(modelhound.SearchSettings)"
-        ) from None
+    settings = make_settings(SearchSettings, "search", str(data), models=name_all(models), **options)
     return run_search(settings, watch=watch)
 
 
@@ -131,28 +127,18 @@ def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> Search
     from modelhound.measuring import Job, foresee, stamp_models, use_recommended
 
     wait_asleep()
-    models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
-    _load_libraries(watch)
-    device = resolve_device(settings.device)
-    _prepare_memory_and_device(settings, device)
-    meter = Meter()
-    dataset = _open(settings, watch)
-    open_seconds = meter.wall_seconds
-    models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
-    _check_modality(models, dataset)
-    scorers = scorers_for(dataset.task, settings.scorers)
-    decisive_scorer(scorers)  # one there must be
-    stamps, failures = stamp_models(models)
+    opened = _open_all(settings, watch)
+    stamps, failures = stamp_models(opened.models)
     job = Job(
         models=stamps,
-        dataset=dataset,
+        dataset=opened.dataset,
         settings=settings,
-        scorers=scorers,
-        device=device,
+        scorers=opened.scorers,
+        device=opened.device,
         tell=lambda record: None,
         watch=watch,
     )
-    foreseen = foresee(use_recommended(job)[0], open_seconds=open_seconds)
+    foreseen = foresee(use_recommended(job)[0], open_seconds=opened.seconds)
     return msgspec.structs.replace(foreseen, failures=(*failures, *foreseen.failures))
 
 
@@ -170,19 +156,9 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     wait_asleep()  # before anything below loads torch
     from modelhound.measuring import measure_models
 
-    models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
-    _load_libraries(watch)
-    device = resolve_device(settings.device) if settings.on == "local" else _find_cluster_device(settings)
-    _prepare_memory_and_device(settings, device)
-    dataset = _open(settings, watch)
-    models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
-    _check_modality(models, dataset)
-    scorers = scorers_for(dataset.task, settings.scorers)
+    opened = _open_all(settings, watch)
+    models, dataset, scorers, device = opened.models, opened.dataset, opened.scorers, opened.device
     rests_on = (decisive_scorer(scorers),)
-    if settings.finals is not None:
-        from modelhound.finals import check_finals
-
-        check_finals(dataset, settings)
     identity = _identity(settings, dataset, scorers, device)
     path = settings.run or default_run_path(
         "search", settings.data, {**identity, "models": [str(model) for model in models]}
@@ -190,10 +166,7 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     with open_run(path, verb="search", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
         begun(path)
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine(), task=dataset.task))
-        known = set(run.read(ItemSkipped))
-        for skipped in dataset.skipped:
-            if skipped not in known:
-                run.append(skipped)
+        keep_skipped(run, dataset.skipped)
         measured = measure_models(
             models,
             settings,
@@ -232,18 +205,42 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
         failures=tuple(measured.failures),
         skipped=dataset.skipped,
         notes=tuple((record.model, note) for record in records for note in record.notes),
-        phases=_total_phases(records),
+        phases=total_phases(records),
         num_resumed=measured.num_resumed,
         warnings=tuple(measured.warnings),
         loader=measured.loader,
     )
 
 
-def _load_libraries(watch: Watch) -> None:
-    """Takes seconds once; not in the phases of whichever model happens to be first."""
-    watch(Progress(task="loading libraries", done=0, total=1))
-    import_timm()
-    watch(Progress(task="loading libraries", done=1, total=1))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """What a search is about, with what a person may have got wrong behind it."""
+
+    models: tuple[ModelRef, ...]
+    dataset: Dataset
+    scorers: tuple[str, ...]
+    device: str
+    seconds: float
+    """That opening the data set took."""
+
+
+def _open_all(settings: SearchSettings, watch: Watch) -> _Opened:
+    models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
+    load_libraries(watch)
+    device = resolve_device(settings.device) if settings.on == "local" else _find_cluster_device(settings)
+    _prepare_memory_and_device(settings, device)
+    meter = Meter()
+    dataset = _open(settings, watch)
+    seconds = meter.wall_seconds
+    models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
+    _check_modality(models, dataset)
+    scorers = scorers_for(dataset.task, settings.scorers)
+    decisive_scorer(scorers)  # one there must be
+    if settings.finals is not None:
+        from modelhound.finals import check_finals
+
+        check_finals(dataset, settings)
+    return _Opened(models=models, dataset=dataset, scorers=scorers, device=device, seconds=seconds)
 
 
 def _prepare_memory_and_device(settings: SearchSettings, device: str) -> None:
@@ -330,10 +327,7 @@ def _look(run: RunFolder, measured: "Measured", ranking: Ranking, dataset: Datas
 
 def _find(settings: SearchSettings, patterns: Sequence[str], watch: Watch) -> tuple[ModelRef, ...]:
     models = find_models(patterns, where=settings.where, watch=watch)
-    if settings.arch is not None and all(model.source != "file" for model in models):
-        raise RequestError(
-            f"cannot use --arch {settings.arch!r}: expected a model of the form file:PATH among {', '.join(settings.models)}"
-        )
+    check_arch(settings.arch, models)
     return models
 
 
@@ -347,22 +341,12 @@ def _check_modality(models: Sequence[ModelRef], dataset: Dataset) -> None:
 
 
 def _open(settings: SearchSettings, watch: Watch) -> Dataset:
-    dataset = open_dataset(
-        settings.data,
-        columns=settings.roles(),
-        task=settings.asked_task(),
-        split=settings.split,
-        limit=settings.limit,
-        seed=settings.seed,
-        follow_links=settings.follow_links,
+    dataset = open_asked(
+        settings,
         hold_bytes=0 if settings.plain or settings.memory else int(_SHARE_FOR_FILES * available_memory()),
         watch=watch,
     )
-    for option in ("pooling", "layers", "tokens"):
-        if dataset.modality == "image" and getattr(settings, option) != getattr(PLAIN, option):
-            raise RequestError(
-                f"cannot use --{option} with {settings.data!r}: expected texts, but these are images; leave it out"
-            )
+    settings.check_for_texts(settings.data, (dataset.modality,))
     return dataset
 
 
@@ -382,13 +366,3 @@ def _identity(settings: SearchSettings, dataset: Dataset, scorers: Sequence[str]
         "device": device.partition(":")[0],
         "seed": settings.seed,
     }
-
-
-def _total_phases(measured: Sequence[ModelMeasured]) -> dict[str, float]:
-    """Seconds per phase over all models, and what the phases leave over as "other"."""
-    totals: dict[str, float] = {}
-    for record in measured:
-        for samples in record.phases:
-            totals[samples.phase] = totals.get(samples.phase, 0.0) + samples.total
-    totals["other"] = sum(record.wall_seconds for record in measured) - sum(totals.values())
-    return totals

@@ -20,30 +20,32 @@ from modelhound.analysis.newest import newest_of_runs
 from modelhound.analysis.scaling import Scaling, measure_scaling
 from modelhound.analysis.step_times import StepTimes, measure_steps
 from modelhound.analysis.telemetry import summarise_telemetry
-from modelhound.compat import import_timm, wait_asleep
+from modelhound.compat import load_libraries, wait_asleep
 from modelhound.data import Dataset
-from modelhound.data.beginning_anew import without_broken_items
+from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import item_kind, read_loader
 from modelhound.errors import RequestError
 from modelhound.launch import Cluster, slurm
 from modelhound.launch.ranks import follow
 from modelhound.meter import describe_machine, resolve_device, utc_now
-from modelhound.models import find_models
+from modelhound.models import check_arch, find_models
 from modelhound.records import (
     BlocksMeasured,
     Failure,
     ItemSkipped,
     ModelTrained,
     OperatorsProfiled,
-    Progress,
     RankTrained,
     RunStarted,
+    SavedModel,
     Watch,
     silent,
+    to_document,
     to_plain,
 )
 from modelhound.settings import TrainSettings
+from modelhound.settings.checks import make_settings, name_all
 from modelhound.store import default_run_path, open_run, write_file
 
 __all__ = ["Submitted", "TrainAnswer", "TrainResult", "run_train", "submit_train", "train", "train_on_node"]
@@ -75,7 +77,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorsProfiled, ...]
     failures: tuple[Failure, ...]
     skipped: tuple[ItemSkipped, ...]
-    read_back: dict[str, str]
+    read_back: dict[str, SavedModel]
     """Model -> how to name its checkpoint to other commands."""
     num_resumed: int
 
@@ -90,18 +92,20 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "device": self.device,
             "weights": self.weights,
             "num_classes": self.num_classes,
-            "accuracy": first.score if first else None,
+            "metric": first.metric if first else None,
+            "score": first.score if first else None,
+            **({"accuracy": first.score} if first and first.metric == "accuracy" else {}),
             "checkpoint": str(self.run / first.checkpoint) if first else None,
             "phases": self._phases(first) if first else [],
             "verdict": to_plain(verdicts[0]) if verdicts else None,
             "efficiency": {scaling.model: _efficiency(scaling) for scaling in self.answer.scalings},
             "runs": [self._run_to_json(each) for each in self.trained],
             "verdicts": to_plain(verdicts),
-            "scaling": to_plain(self.answer.scalings),
+            "scalings": to_plain(self.answer.scalings),
             "findings": to_plain(self.answer.findings),
-            "operators": [{**to_plain(each), "trace": str(self.run / each.trace)} for each in self.operators],
-            "failures": [{"model": each.model, "phase": each.phase, "error": each.error} for each in self.failures],
-            "skipped": [{"item": each.item, "reason": each.reason} for each in self.skipped],
+            "operators": [{**to_document(each), "trace": str(self.run / each.trace)} for each in self.operators],
+            "failures": to_document(self.failures),
+            "skipped": to_document(self.skipped),
         }
 
     def ranks_of(self, run: ModelTrained) -> list[RankTrained]:
@@ -115,12 +119,10 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
         return measure_steps(run, ranks[0]) if ranks else None
 
     def _run_to_json(self, run: ModelTrained) -> dict[str, Any]:
-        plain: dict[str, Any] = to_plain(run)
         return {
-            **{name: value for name, value in plain.items() if name not in ("kind", "stamp", "losses")},
-            "accuracy": run.score,
+            **{name: value for name, value in to_document(run).items() if name != "losses"},
             "checkpoint": str(self.run / run.checkpoint),
-            "read_back": self.read_back.get(run.model),
+            "read_back": to_plain(self.read_back.get(run.model)),
             "final_loss": run.losses[-1] if run.losses else None,
             "times": to_plain(self.times_of(run)),
             "phases": self._phases(run),
@@ -145,13 +147,8 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
 def train(data: str, model: str | Sequence[str] = (), *, watch: Watch = silent, **options: Any) -> TrainResult:
     """Fine-tune `model` on `data`; `options` are those of `hound train`, the fields of TrainSettings."""
     if model:
-        options["model"] = (model,) if isinstance(model, str) else tuple(model)
-    try:
-        settings = TrainSettings(str(data), **options)
-    except TypeError as error:  # an option that does not exist
-        raise RequestError(
-            f"cannot train: {str(error).partition(' ')[2]}, see help(modelhound.TrainSettings)"
-        ) from None
+        options["model"] = name_all(model)
+    settings = make_settings(TrainSettings, "train", str(data), **options)
     return run_train(settings, watch=watch)
 
 
@@ -166,29 +163,26 @@ def run_train(settings: TrainSettings, *, cluster: Cluster | None = None, watch:
 
 def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> TrainResult:
     wait_asleep()  # before anything below loads torch
+    from modelhound.training.checkpoints import name_checkpoint
     from modelhound.training.items import open_items
     from modelhound.training.limits import check_items, check_modality, check_ranks
     from modelhound.training.series import Series
 
     models = find_models(settings.model)
-    watch(Progress(task="loading libraries", done=0, total=1))
-    import_timm()
-    watch(Progress(task="loading libraries", done=1, total=1))
+    check_arch(settings.arch, models)
+    load_libraries(watch)
     device = resolve_device(settings.device)
     check_ranks(settings, device, cluster)
     dataset, test = open_items(settings, watch)
     check_items(settings, dataset)
+    settings.model_settings().check_for_texts(settings.data, (dataset.modality,))
     settings, prefetch = _with_loader_file(settings, dataset)
     check_modality(models, dataset)
     identity = _identity(settings, dataset, test, device)
     path = settings.run or default_run_path("train", settings.data, {**identity, "models": list(map(str, models))})
     with open_run(path, verb="train", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
-        known = set(run.read(ItemSkipped))
-        for skipped in (*dataset.skipped, *test.skipped):
-            if skipped not in known:
-                run.append(skipped)
-                known.add(skipped)
+        keep_skipped(run, (*dataset.skipped, *test.skipped))
         work = Series(run, settings, dataset, test, device, cluster or Cluster(), prefetch, watch)
         for model in models:
             for num_ranks in settings.num_ranks():
@@ -210,7 +204,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
         operators=tuple(newest_of_runs(run.read(OperatorsProfiled), trained)),
         failures=tuple(work.failures),
         skipped=tuple(dict.fromkeys((*dataset.skipped, *test.skipped))),
-        read_back={each.model: _how_to_read(each, path, settings) for each in trained},
+        read_back={each.model: name_checkpoint(path / each.checkpoint, each.model, settings.arch) for each in trained},
         num_resumed=work.num_resumed,
     )
 
@@ -229,7 +223,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 def submit_train(settings: TrainSettings) -> Submitted:
     """Hand the request to SLURM, or show what would be handed over."""
-    find_models(settings.model)  # a typing error shows here and not tomorrow
+    check_arch(settings.arch, find_models(settings.model))  # a typing error shows here and not tomorrow
     ranks_per_node = -(-max(settings.num_ranks()) // settings.nodes)
     gpus = settings.gpus if settings.gpus is not None else ranks_per_node * (settings.device != "cpu")
     workers = settings.workers if settings.workers is not None else _USUAL_CLUSTER_WORKERS
@@ -325,13 +319,3 @@ def _headline(trained: Sequence[ModelTrained]) -> str:
         return "no model could be trained"
     best = max(trained, key=lambda each: each.score)
     return f"{best.model} {best.metric} {best.score:.3f}"
-
-
-def _how_to_read(trained: ModelTrained, run: Path, settings: TrainSettings) -> str:
-    """What to give other commands as a model."""
-    folder = run / trained.checkpoint
-    if (folder / "config.json").is_file():
-        return f"file:{folder}"
-    source, _, name = trained.model.partition(":")
-    arch = settings.arch if source == "file" else f"{source}:{name}"
-    return f"file:{folder / 'model.safetensors'} --arch {arch}"

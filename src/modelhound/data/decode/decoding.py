@@ -168,6 +168,11 @@ def _cut_groups(
     groups: dict[tuple[int, ...], list[int]] = {}
     for place, image in enumerate(images):
         groups.setdefault(tuple(image.shape), []).append(place)
+    where: Tensor | None = None  # on the device, the row of every image, group after group: brought there at once
+    if len(groups) > 1 and all(kept.is_cuda for kept in pixels.values()):
+        listed = torch.tensor([rows.start + place for places in groups.values() for place in places])
+        where = listed.pin_memory().to(images[0].device, non_blocking=True)
+    begin = 0
     for places in groups.values():
         group = torch.stack([images[place] for place in places])
         for variant in variants:
@@ -175,11 +180,12 @@ def _cut_groups(
             kept = pixels[variant]
             if len(places) == len(rows):
                 kept[rows.start : rows.stop].copy_(made, non_blocking=True)
-            elif kept.is_cuda:
-                kept[torch.tensor([rows.start + place for place in places], device=kept.device)] = made
+            elif where is not None:
+                kept.index_copy_(0, where[begin : begin + len(places)], made)
             else:
                 for place, one in zip(places, made, strict=True):
                     kept[rows.start + place].copy_(one, non_blocking=True)
+        begin += len(places)
 
 
 def _is_ready(dataset: Dataset, form: Preprocessing) -> bool:

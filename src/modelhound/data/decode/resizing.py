@@ -13,6 +13,8 @@ of images is two products, whatever its size.
 """
 
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +32,7 @@ __all__ = ["resize_and_crop"]
 _Floats = npt.NDArray[np.float64]
 
 _WEIGHT_BITS = 22
+_DEVICE_BYTES = 64 << 20  # for matrices that may be wanted again
 _MAX_WORK_BYTES = 1 << 29  # of the images as floating-point numbers: large enough to keep a device busy
 _QUICK_AT_FP64 = {
     (7, 0),
@@ -72,11 +75,16 @@ def _to_grey_levels(values: Tensor) -> Tensor:
 
 def _pad(pixels: Tensor, padding: tuple[int, int, int, int], variant: Variant) -> Tensor:
     top, bottom, left, right = padding
-    fill = torch.tensor(variant.fill or (0, 0, 0), dtype=torch.uint8, device=pixels.device)
+    fill = _fill(variant.fill or (0, 0, 0), pixels.device)
     height, width = variant.input_size
     padded = fill.expand(len(pixels), height, width, 3).contiguous()
     padded[:, top : height - bottom, left : width - right] = pixels
     return padded
+
+
+@lru_cache(maxsize=16)
+def _fill(colour: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(colour, dtype=torch.uint8, device=device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +156,46 @@ def _pillow_may_go_down_first() -> bool:
     )
 
 
-@lru_cache(maxsize=512)
 def _weights(axis: _Axis, device: torch.device, precision: torch.dtype) -> tuple[Tensor, int, int]:
     """[kept pixels, input pixels from first to last], and these two: the others have no weight."""
+    weights, first, last = _weights_on_host(axis, precision)
+    return (weights if device.type == "cpu" else _on_device.bring(weights, device)), first, last
+
+
+@lru_cache(maxsize=512)
+def _weights_on_host(axis: _Axis, precision: torch.dtype) -> tuple[Tensor, int, int]:
     weights = _all_weights(axis)
     used = np.flatnonzero(weights.any(0))
     first, last = int(used[0]), int(used[-1]) + 1
     kept = torch.from_numpy(weights[:, first:last].copy()).to(precision)  # 22 bits fit into fp32 too
-    return kept.to(device), first, last
+    return kept, first, last
+
+
+class _OnDevice:
+    """Copies on a device of matrices that others hold, as far as few bytes reach: those used longest ago make room."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes, self._held_bytes = limit_bytes, 0
+        self._copies: OrderedDict[tuple[int, str, int], tuple[Tensor, Tensor]] = OrderedDict()
+        self._alone = threading.Lock()
+
+    def bring(self, matrix: Tensor, device: torch.device) -> Tensor:
+        # one for each stream: what is copied on one need not be there yet for another
+        key = id(matrix), str(device), torch.cuda.current_stream(device).cuda_stream
+        with self._alone:
+            if key in self._copies:
+                self._copies.move_to_end(key)
+                return self._copies[key][1]
+            copy = matrix.pin_memory().to(device, non_blocking=True)
+            self._copies[key] = matrix, copy  # the matrix too: as long as it lives, its number is its own
+            self._held_bytes += copy.nbytes
+            while self._held_bytes > self._limit_bytes and len(self._copies) > 1:
+                _, (_, dropped) = self._copies.popitem(last=False)
+                self._held_bytes -= dropped.nbytes
+            return copy
+
+
+_on_device = _OnDevice(_DEVICE_BYTES)
 
 
 def _all_weights(axis: _Axis) -> _Floats:

@@ -19,7 +19,7 @@ from PIL import Image
 from modelhound.data.source import DataRequest, Listing, printable
 from modelhound.data.sources.cifar_pickle import load_plain_pickle
 from modelhound.data.sources.table_files import local_path
-from modelhound.errors import DataError
+from modelhound.errors import DataError, system_reason
 
 __all__ = ["CifarReader", "CifarSource"]
 
@@ -232,5 +232,5 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, error: OSError) -> DataError:
-    reason = (error.strerror or type(error).__name__).lower()
+    reason = system_reason(error)
     return DataError(f"cannot read {printable(str(path))!r}: expected a file of CIFAR, but {reason}; fetch it again")

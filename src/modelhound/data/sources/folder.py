@@ -23,7 +23,7 @@ from modelhound.data.known_files import FileTrace
 from modelhound.data.source import DataRequest, Listing, Reader, UnreadableItemError, printable
 from modelhound.data.sources.embedded import EMBEDDED
 from modelhound.data.sources.links import leads_out, open_inside
-from modelhound.errors import DataError
+from modelhound.errors import DataError, system_reason
 from modelhound.records import ItemSkipped
 
 __all__ = ["FileReader", "FolderSource"]
@@ -80,7 +80,7 @@ class FileReader:
         try:
             status = os.stat(self._path(position))  # noqa: PTH116 - a Path for every item would cost as much as the call
         except OSError as error:
-            raise UnreadableItemError(_why(error)) from error
+            raise UnreadableItemError(system_reason(error)) from error
         return f"{status.st_size} {status.st_mtime_ns}"
 
     def check(self, position: int) -> str:
@@ -115,7 +115,7 @@ class FileReader:
             finally:
                 os.close(handle)
         except OSError as error:
-            raise UnreadableItemError(_why(error)) from error
+            raise UnreadableItemError(system_reason(error)) from error
 
 
 class FolderSource:
@@ -189,7 +189,7 @@ def _readable(reference: str, root: Path) -> Iterator[None]:
         ) from error
     except OSError as error:
         raise DataError(
-            f"cannot read {_named(reference, root, error)}: expected {_LAYOUT}, but {_why(error)}; check the path"
+            f"cannot read {_named(reference, root, error)}: expected {_LAYOUT}, but {system_reason(error)}; check the path"
         ) from error
 
 
@@ -199,9 +199,10 @@ def _folder_id(reference: str, root: Path) -> _FolderId:
         status = root.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError: a path with a zero byte
         close = _close_names(reference, root)
-        advice = f"did you mean {' or '.join(close)}?" if close else f"check the path or use {' or '.join(EMBEDDED)}"
+        advice = f"did you mean {' or '.join(close)}?" if close else "check how it is written"
         raise DataError(
-            f"cannot open data {reference!r}: expected {' or '.join(EMBEDDED)} or {_LAYOUT}, there is no such path; {advice}"
+            f"cannot open data {reference!r}: expected {', '.join(EMBEDDED)} or the path of a folder or file, but there is no "
+            f"such path; {advice}"
         ) from error
     if not stat.S_ISDIR(status.st_mode):
         raise DataError(
@@ -290,7 +291,3 @@ def _check_classes(reference: str, root: Path, classes: dict[str, list[str]]) ->
 def _named(reference: str, root: Path, error: OSError) -> str:
     where = str(error.filename) if error.filename is not None else str(root)
     return f"folder {reference!r}" if where == str(root) else f"{where!r} in folder {reference!r}"
-
-
-def _why(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()

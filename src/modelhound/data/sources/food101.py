@@ -13,7 +13,7 @@ import numpy as np
 from modelhound.data.source import DataRequest, Listing, printable
 from modelhound.data.sources.folder import FileReader
 from modelhound.data.sources.table_files import local_path
-from modelhound.errors import DataError
+from modelhound.errors import DataError, system_reason
 
 __all__ = ["Food101Source"]
 
@@ -111,5 +111,5 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise DataError(f"cannot read {printable(str(path))!r}: expected text in UTF-8, fetch it again") from error
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
+        reason = system_reason(error)
         raise DataError(f"cannot read {printable(str(path))!r}: expected a list, but {reason}; check it") from error

@@ -31,7 +31,7 @@ from PIL import Image
 from modelhound.data.preprocessing import Preprocessing, Variant
 from modelhound.data.source import DataRequest, Listing, UnreadableItemError, printable
 from modelhound.data.sources.table_files import local_path
-from modelhound.errors import DataError
+from modelhound.errors import DataError, system_reason
 from modelhound.records import ItemSkipped
 from modelhound.settings import Task
 
@@ -171,7 +171,7 @@ class PreparedReader:
                 raise UnreadableItemError(f"{printable(path)!r} has another length than it was given; {_AGAIN}")
             return _map_shard(path, status.st_mtime_ns, status.st_ino, stored.variant.item_bytes)
         except OSError as error:
-            reason = (error.strerror or type(error).__name__).lower()
+            reason = system_reason(error)
             raise UnreadableItemError(f"{printable(path)!r} cannot be opened: {reason}; {_AGAIN}") from error
 
 
@@ -236,7 +236,7 @@ def _check_shards(folder: Path, stored: StoredVariant, num_items: int) -> None:
         try:
             found = path.stat().st_size
         except OSError as error:
-            raise _damaged(path, (error.strerror or type(error).__name__).lower()) from error
+            raise _damaged(path, system_reason(error)) from error
         if found != expected:
             raise _damaged(path, f"it has {found} bytes and not {expected}")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from modelhound.data.source import printable
-from modelhound.errors import DataError
+from modelhound.errors import DataError, system_reason
 
 __all__ = ["find_file", "has_suffix", "local_path", "open_text", "readable"]
 
@@ -87,7 +87,7 @@ def readable(reference: str, form: str) -> Iterator[None]:
             "user who may read it"
         ) from error
     except OSError as error:
-        why = (error.strerror or type(error).__name__).lower()
+        why = system_reason(error)
         raise DataError(f"cannot read {reference!r}: expected {form}, but {why}; check the path") from error
 
 

@@ -24,7 +24,7 @@ from modelhound.data.images import check_image, decode_image
 from modelhound.data.source import DataRequest, Item, Listing, Modality, UnreadableItemError, printable
 from modelhound.data.sources.table_files import local_path
 from modelhound.data.sources.tar_index import Member, index_shard, sample_key, shown
-from modelhound.errors import DataError
+from modelhound.errors import DataError, system_reason
 from modelhound.records import ItemSkipped
 
 __all__ = ["TarReader", "TarSource"]
@@ -61,7 +61,7 @@ class TarReader:
         try:
             changed_at = os.stat(self.shards[shard]).st_mtime_ns  # noqa: PTH116 - a Path for every item would cost more
         except OSError as error:
-            raise UnreadableItemError(_why(error)) from error
+            raise UnreadableItemError(system_reason(error)) from error
         return f"{Path(self.shards[shard]).name} {offset} {num_bytes} {changed_at}"
 
     def check(self, position: int) -> str:
@@ -313,7 +313,7 @@ def _read_place(shards: Sequence[str], place: "npt.NDArray[np.int64] | tuple[int
         finally:
             os.close(file)
     except OSError as error:
-        raise UnreadableItemError(_why(error)) from error
+        raise UnreadableItemError(system_reason(error)) from error
     if len(data) != num_bytes:
         raise UnreadableItemError("the shard has become shorter")
     return data
@@ -341,7 +341,3 @@ def _entries(folder: Path) -> tuple[list[str], list[str]]:
     except (OSError, ValueError):
         return [], []
     return folders, tars
-
-
-def _why(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()

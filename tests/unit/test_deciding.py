@@ -1,0 +1,77 @@
+"""What a search decides on its way: who races, in which order items come, who has lost and who is measured once more."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from modelhound.data import open_dataset
+from modelhound.measuring.deciding import find_losers, order_by_rungs, possible_rungs, settle_in_fp32
+from modelhound.measuring.scoring import Job
+from modelhound.models import ModelRef
+from modelhound.settings import SearchSettings
+
+MODELS = tuple(ModelRef("zoo", name) for name in "abcdef")
+
+
+def make_job(limit: int = 400, **settings: Any) -> tuple[Job, list[str]]:
+    warned: list[str] = []
+    job = Job(
+        models={model: f"stamp of {model.name}" for model in MODELS},
+        dataset=open_dataset("digits", limit=limit),
+        settings=SearchSettings("digits", **settings),
+        scorers=("ridge",),
+        device="cpu",
+        tell=lambda record: None,
+        warn=warned.append,
+    )
+    return job, warned
+
+
+def test_models_race_only_where_more_than_half_of_them_can_lose() -> None:
+    job, _ = make_job(top=2)
+    assert possible_rungs(job, 5) == (100, 400)
+    assert possible_rungs(job, 4) == (400,)
+    assert possible_rungs(make_job(top=2, exhaustive=True)[0], 50) == (400,)
+
+
+def test_every_rung_holds_the_classes_evenly_and_no_item_comes_twice() -> None:
+    job, _ = make_job()
+    order = list(order_by_rungs(job.dataset, (100, 400), seed=0))
+    assert sorted(order) == list(range(400))
+    assert np.bincount(job.dataset.targets[order[:100]]).tolist() == [10] * 10
+    assert list(order_by_rungs(job.dataset, (400,), seed=0)) == list(range(400))
+
+
+def test_who_loses_is_told_with_what_is_known_of_it() -> None:
+    job, _ = make_job(top=1)
+    right = {"zoo:a": 180, "zoo:b": 178, "zoo:c": 40}
+    scored = {name: (np.arange(200) < count).astype(float) for name, count in right.items()}
+    (lost,) = find_losers(job, scored, num_items=200, describe=lambda model: (len(model), 2.5))
+    assert (lost.model, lost.stamp, lost.score, lost.chance) == ("zoo:c", "stamp of c", 0.2, 0.0)
+    assert (lost.num_items, lost.num_parameters, lost.seconds, lost.top) == (200, 5, 2.5, 1)
+
+
+def test_models_whose_order_rounding_may_have_made_are_measured_again_in_fp32_without_a_race() -> None:
+    job, warned = make_job(precision="bf16", risk=0.2)
+    scored = {
+        f"zoo:{name}": (np.arange(2000) >= missed).astype(float)
+        for name, missed in zip("abc", (5, 900, 0), strict=True)
+    }
+    asked: list[Job] = []
+    settle_in_fp32(job, scored, asked.append)
+    (again,) = asked
+    assert again.models == {ModelRef("zoo", "a"): "stamp of a", ModelRef("zoo", "c"): "stamp of c"}
+    assert (again.settings.precision, again.settings.exhaustive) == ("fp32", True)
+    assert again.settings.risk == SearchSettings("digits").risk  # there is none without a race
+    assert dataclasses.replace(again, models=job.models, settings=job.settings) == job
+    assert warned == ["zoo:c, zoo:a were within 0.3% in half precision, so that they were measured again in fp32"]
+
+
+@pytest.mark.parametrize("missed", [3, 7])
+def test_models_that_share_a_rank_or_lie_apart_are_not(missed: int) -> None:
+    job, warned = make_job(precision="bf16")
+    scored = {"zoo:a": np.ones(2000), "zoo:b": (np.arange(2000) >= missed).astype(float)}
+    settle_in_fp32(job, scored, lambda again: pytest.fail("measured again"))
+    assert warned == []
