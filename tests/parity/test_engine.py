@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import modelhound
+from finals_networks import write_coloured, write_networks
 from modelhound.compat import import_timm
 from modelhound.data import open_dataset
 from modelhound.data.decode import decode
@@ -77,6 +78,19 @@ def test_networks_with_a_trunk_in_common_that_are_fed_differently_keep_their_own
     last = [name for name, tensor in weights.items() if tensor.ndim == 4][-1]
     save_file({**weights, last: -weights[last]}, other / "model.safetensors")
     models = [f"file:{one}", f"file:{other}"]
+    found = rows_of(data, models)
+    for model in find_models(models):
+        assert torch.equal(found[str(model)], plain_rows(data, model)), model
+
+
+def test_what_the_forward_uses_around_its_modules_is_that_of_the_model_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks of one class whose last parts are equal and have no weights, while their own tensors differ."""
+    monkeypatch.syspath_prepend(tmp_path)
+    networks = write_networks(tmp_path)
+    data = open_dataset(str(write_coloured(tmp_path / "coloured")))
+    models = [networks[name] for name in ("dull", "sharp", "blind")]
     found = rows_of(data, models)
     for model in find_models(models):
         assert torch.equal(found[str(model)], plain_rows(data, model)), model

@@ -113,7 +113,7 @@ def test_a_missing_path_suggests_close_names(tmp_path: Path) -> None:
     assert repr(str(tmp_path / "flowers")) in message(tmp_path / "flower")
     assert "'fashion'" in message("Fashon")
     assert "'digits'" in message("digit")
-    assert "digits or fashion" in message(tmp_path / "zzzz" / "qqqq")
+    assert "expected digits, fashion, sms or the path" in message(tmp_path / "zzzz" / "qqqq")
 
 
 def test_paths_that_no_file_system_takes_are_errors_of_the_request(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ once. A module is built for the first model of an architecture; for the others o
 
 import hashlib
 import math
-import threading
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from modelhound.features.plain import build_network
 from modelhound.features.supply import input_key
 from modelhound.models import ModelRef, Network, Weights, source_of
 from modelhound.models.parts import PROBE_TOKENS, Anatomy, all_tensors, dissect
+from modelhound.models.source import BUILDING
 from modelhound.models.tensor_files import FileTensors
 from modelhound.models.tensor_hashes import hash_tensor
 from modelhound.settings import ModelSettings
@@ -109,7 +109,6 @@ class Workshop:
         self._settings, self._seed, self.device, self.dtype = settings, seed, device, dtype
         self._num_items, self._empty = num_items, empty
         self._moulds: dict[ModelRef, str | None] = {}
-        self._building = threading.Lock()  # libraries change torch's own functions while they build
         self._by_mould: dict[str, Blueprint] = {}
         self._by_architecture: dict[str, Blueprint] = {}
 
@@ -153,7 +152,7 @@ class Workshop:
         self, model: ModelRef, mould: str | None, weights: Weights | None
     ) -> tuple[Blueprint, Mapping[str, Tensor]]:
         """Build the network; it becomes the blueprint of its architecture unless there is one."""
-        with self._building:
+        with BUILDING:
             network = build_network(model, weights, self._settings, seed=self._seed)
         # as they came, on the host: what rounding makes of them depends on the device
         tensors = {name: tensor.detach() for name, tensor in all_tensors(network.module)}

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelhound.compat import import_timm
 from modelhound.errors import HoundError, ModelError
-from modelhound.models.source import ModelCard, Network, Weights
+from modelhound.models.source import BUILDING, ModelCard, Network, Weights
 from modelhound.models.timm import classifier_of, pooled_features
 from modelhound.settings import PLAIN, ModelSettings
 
@@ -166,7 +166,8 @@ def _takes_pretrained(function: Callable[..., Any]) -> bool:
 def _make(name: str, *, pretrained: bool = True) -> Network:
     function = _function(name)
     try:
-        made = function(pretrained=pretrained) if _takes_pretrained(function) else function()
+        with BUILDING:
+            made = function(pretrained=pretrained) if _takes_pretrained(function) else function()
         return made if isinstance(made, Network) else _wrap(made)
     except HoundError:
         raise

@@ -167,7 +167,7 @@ def _describe(
     owners = {name: _owner(name, watched.paths) for name in state}
     for name, owner in owners.items():
         # asked for without calling the module that has it, such as a table of positions: then it is the network's own
-        if owner is not None and owner not in called and state[name].untyped_storage().data_ptr() in seen.used:
+        if owner is not None and owner not in called and seen.is_used(state[name]):
             owners[name] = None
     ends = (*cuts, len(calls) - 1)
     parts = []

@@ -5,6 +5,7 @@ knows how the store works. Names are plain text, so that listing models needs no
 """
 
 import fnmatch
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 
     from modelhound.data import InputForm, Modality
 
-__all__ = ["ModelCard", "ModelRef", "ModelSource", "Network", "Weights", "is_glob", "match_names"]
+__all__ = ["BUILDING", "ModelCard", "ModelRef", "ModelSource", "Network", "Weights", "is_glob", "match_names"]
 
 Weights = Mapping[str, "torch.Tensor"]
+
+BUILDING = threading.RLock()
+"""Held by whoever builds a network: libraries change torch's own functions meanwhile, and a user's function may set torch's
+seed, after which nobody else must draw from it."""
 
 _GLOB_CHARACTERS = frozenset("*?[")
 

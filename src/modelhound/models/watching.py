@@ -62,7 +62,13 @@ class Seen:
     sources: list[Any]
     result: Tensor
     used: set[int]
-    """Where the tensors lie that operations were given."""
+    """Where the tensors begin that operations were given."""
+
+    def is_used(self, tensor: Tensor) -> bool:
+        """Whether an operation was given this tensor or some of it. Its storage would not tell: all tensors of a mapped file
+        share one."""
+        begin = tensor.data_ptr()
+        return any(begin <= place < begin + tensor.nbytes for place in self.used)
 
 
 class _Costs(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -80,7 +86,7 @@ class _Costs(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         given = tree_leaves((arguments, options))
-        self.used.update(each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor))
+        self.used.update(each.data_ptr() for each in given if isinstance(each, Tensor))
         made = function(*arguments, **(options or {}))
         formula = flop_registry.get(function._overloadpacket)
         if formula is not None:
