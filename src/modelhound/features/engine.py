@@ -6,6 +6,7 @@ Nothing here decides anything: what is run, kept or run again stands in the plan
 plain path to the last bit, as long as batches are cut in the same places.
 """
 
+import contextlib
 import functools
 import threading
 from collections import deque
@@ -229,7 +230,8 @@ class _Job:
         made: Kept = OnDisk(self._request.device) if step.keep == "disk" else InMemory()
         weights: list[tuple[Specimen, dict[str, Tensor]]] = []
         self._request.tidy(self._running_bytes(step))
-        self._catch_up(1)  # the device has something to do while the host prepares this step, but nobody runs far ahead
+        # the device has something to do while the host prepares this step, but nobody runs far ahead
+        self._catch_up(0 if self._request.lean else 1)
         try:
             with meter.phase("weights to device", on_host=True):
                 weights = self._weights(index)
@@ -310,7 +312,10 @@ class _Job:
         """Wait until the device is through with all steps but so many, and divide their seconds."""
         with self._alone:
             while len(self._begun) > num_left:
-                self._charge(*self._begun.popleft())
+                # A device that broke down over such a step says so to everybody from now on: each model that still needs it
+                # fails by its own next step, those of this step included.
+                with contextlib.suppress(RuntimeError):
+                    self._charge(*self._begun.popleft())
 
     def _seconds_of(self, model: str) -> Mapping[str, float]:
         """What was charged to a model that is done; may be asked by other threads."""

@@ -32,7 +32,6 @@ from modelhound.scores.algebra import Algebra
 from modelhound.scores.descent import descend
 from modelhound.scores.feature_set import Score
 from modelhound.scores.outcomes import judge_items
-from modelhound.scores.replaying import replayed
 from modelhound.scores.split import Split
 
 __all__ = ["Probe", "fit_probe", "judge_probe", "score_by_probe"]
@@ -107,7 +106,6 @@ class _Task:
         self._algebra = algebra
         self._items = training
         self._has_classes = algebra.task == "classification"
-        self.is_recordable = self._has_classes  # to pick the learned labels of some items is to wait for the device
         self.num_items = len(training)
         if self._has_classes:
             # A class without items would be pushed away for ever: its intercept has no minimum. It is never predicted.
@@ -178,6 +176,5 @@ def _minimise(inputs: torch.Tensor, task: _Task, second_moments: torch.Tensor) -
 
     start = curvature.new_zeros((inputs.shape[1] + 1) * num_columns)
     history = max(2, min(_MOST_HISTORY, _HISTORY_BYTES // (16 * start.numel())))
-    look = replayed(evaluate, start) if task.is_recordable else evaluate
-    found = descend(look, start, most_steps=_MOST_STEPS, history=history, largest_slope=_GRADIENT)
+    found = descend(evaluate, start, most_steps=_MOST_STEPS, history=history, largest_slope=_GRADIENT)
     return take_apart(found)

@@ -129,7 +129,7 @@ def _measure(decoder: Decoder, files: list[bytes], threads: int) -> float:
     import torch
 
     many = (files * (_DEVICE_BATCH // len(files) + 1))[:_DEVICE_BATCH]
-    stream = torch.cuda.current_stream(decoder.device)  # and not the device: another thread may be recording on its own
+    stream = torch.cuda.current_stream(decoder.device)  # and not the device, where others are at work
     stream.synchronize()
     start = seconds_now()
     decoder.decode(many)
