@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_hub.errors import LocalEntryNotFoundError
+from huggingface_hub import HfApi
 from safetensors.torch import save_file
 
 import modelhound
@@ -217,19 +217,22 @@ def test_a_repository_that_is_not_on_the_hub_fails_alone(tmp_path: Path) -> None
     assert [each["phase"] for each in document["failures"]] == ["read weights"]
 
 
-def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_cannot_be_reached_is_asked_once_and_by_nobody_who_would_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = []
 
-    def give_up(repository: str) -> None:
+    def give_up(self: object, repository: str, **options: object) -> None:
         asked.append(repository)
-        raise LocalEntryNotFoundError("no connection")
+        raise ConnectionError("no connection")
 
-    monkeypatch.setattr(import_timm().models, "load_state_dict_from_hf", give_up)
+    monkeypatch.setattr(HfApi, "model_info", give_up)
+    monkeypatch.setattr(import_timm().models, "load_state_dict_from_hf", lambda *location: asked.append("by timm"))
     source = TimmSource()
     for name in ("test_resnet", "test_vit"):
-        with pytest.raises(ModelError, match="no connection"):
+        with pytest.raises(ModelError, match=r"does not answer \(no connection\).* or use --weights random"):
             source.read_weights(name)
-    assert len(asked) == 1
+    assert asked == ["timm/test_resnet.r160_in1k"]
 
 
 def test_a_download_that_breaks_off_fails_alone(hub_files: Path, tmp_path: Path) -> None:

@@ -301,5 +301,5 @@ def test_features_that_were_remembered_say_nothing_of_speed(tmp_path: Path) -> N
     last = [each for each in run.of(ModelMeasured) if each.model == "zoo:b"]
     append_all(RunFolder(path), [msgspec.structs.replace(last[0], phases=remembered[0].phases)])
     (told,) = [section for section in page_of(path).sections if section.name == "time"]
-    assert "No network was run" in told.lead
+    assert "No features had to be made" in told.lead
     assert told.blocks == ()  # bars that are all "other" show nothing

@@ -71,7 +71,7 @@ def cost_sentence(finals: FinalsAnswer) -> str:
     """How long it took beside what it saves, and why it ended."""
     ended = {
         "certain": "They ended when the winner was certain.",
-        "budget": "They ended with their budget; a larger --finals-budget goes on from here.",
+        "budget": "Their budget did not last for the next rung; a larger --finals-budget goes on from here.",
         "finished": "They went on until no rung or no rival was left.",
     }.get(finals.ended, "")
     share = finals.spent_seconds / finals.full_seconds if finals.full_seconds else 0.0

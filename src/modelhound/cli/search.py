@@ -299,7 +299,7 @@ def _verdict(result: "SearchResult") -> str:
 def _time_sentence(result: "SearchResult") -> str:
     total = sum(result.phases.values())
     if not result.phases.get("forward"):
-        return f"No network was run: their features are remembered. Scoring them took {total:.2f} s."
+        return f"No features had to be made: they are remembered. Scoring them took {total:.2f} s."
     parts = sorted(result.phases.items(), key=lambda phase: -phase[1])
     shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts if seconds / total >= 0.005)
     return f"Where the {total:.1f} s of model time went ({result.device}): {shares}."

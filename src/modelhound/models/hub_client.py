@@ -21,7 +21,7 @@ from huggingface_hub.utils import disable_progress_bars, logging, validate_repo_
 
 from modelhound.errors import ModelError, first_line
 
-__all__ = ["HubClient", "Snapshot"]
+__all__ = ["HubClient", "Snapshot", "quiet"]
 
 _MOST_LISTED = 1000
 _PATIENCE_SECONDS = 20.0  # for a question; downloads have the client's own limits
@@ -121,7 +121,7 @@ class HubClient:
             raise ModelError(
                 f"cannot fetch {_name(snapshot.repository, snapshot.revision)}: it has none of these files"
             )
-        with _quiet():
+        with quiet():
             branch = snapshot.revision or "main"
             noted = (snapshot.repository, branch)
             if snapshot.info is not None and branch != snapshot.commit and noted not in self._noted:
@@ -142,7 +142,7 @@ class HubClient:
         if self._unreachable is not None:
             raise self._unreachable
         try:
-            with _quiet():
+            with quiet():
                 info = self._api.model_info(repository, revision=revision, timeout=_PATIENCE_SECONDS)
         except Exception as error:
             if _is_unreachable(error):
@@ -220,7 +220,7 @@ class HubClient:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Only `cli` writes to the terminal; whoever wants to hear the client sets HF_HUB_VERBOSITY."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

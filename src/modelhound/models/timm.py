@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from huggingface_hub.errors import LocalEntryNotFoundError
 
 from modelhound import __version__
 from modelhound.compat import import_timm
 from modelhound.errors import ModelError, first_line
+from modelhound.models.hub_client import HubClient, quiet
 from modelhound.models.source import ModelCard, Network, Weights, match_names
 from modelhound.settings import PLAIN, ModelSettings
 from modelhound.store import Memo
@@ -35,12 +35,12 @@ class TimmSource:
     listed = True
 
     def __init__(self) -> None:
-        # The hub's client tries for most of a minute before it gives up; once is enough for a search over many models.
-        self._unreachable: Exception | None = None
+        # Asked before timm is: it says at once that nobody answers, where timm tries each file for half a minute.
+        self._hub = HubClient()
         self._memo: Memo | None = None  # opened when first needed: where it lies is read from the environment
 
     def find(self, pattern: str) -> Sequence[str]:
-        self._unreachable = None  # names are asked for when a search begins, and by then the hub may be back
+        self._hub.forget()  # names are asked for when a search begins, and by then the hub may be back
         # A name with a tag stands for one of several sets of weights: too many to list unless somebody asks for tags.
         tagged = self._remember("tagged", lambda: import_timm().list_models(pretrained=True)) if "." in pattern else ()
         return match_names(pattern, (*self.suggest(pattern), *tagged))
@@ -70,12 +70,13 @@ class TimmSource:
             )
         location = [trained.hf_hub_id] + ([trained.hf_hub_filename] if trained.hf_hub_filename else [])
         try:
-            if self._unreachable and not _in_cache(*location):
-                raise self._unreachable
-            weights: Weights = timm.models.load_state_dict_from_hf(*location)
+            if not _in_cache(*location):
+                self._hub.look_up(trained.hf_hub_id, None)
+            with quiet():
+                weights: Weights = timm.models.load_state_dict_from_hf(*location)
+        except ModelError as error:
+            raise ModelError(f"{error}, or use --weights random") from error
         except Exception as error:  # the hub's client raises many kinds: HTTP, cache, gating, offline, damage
-            if isinstance(error, LocalEntryNotFoundError):
-                self._unreachable = error
             raise ModelError(
                 f"cannot read weights of timm:{name} from {trained.hf_hub_id} on the hub: {first_line(error)}; check the "
                 "connection or HF_ENDPOINT, download it beforehand into the hub's cache, or use --weights random"

@@ -28,7 +28,7 @@ __all__ = [
     "title_of",
 ]
 
-FIRST, OTHERS = "shares rank 1", "clearly worse"
+FIRST, OTHERS = "shares rank 1", "clearly worse by features"
 FRONT, BEATEN = "not beaten", "beaten"
 FINISHED, DROPPED = "measured on all items", "left the race"
 

@@ -174,7 +174,7 @@ def _time_section(view: SearchView) -> Section | None:
     if not view.measured:
         return None
     if not any(was_run(record) for record in view.measured):
-        lead = "No network was run: the features of all models are remembered from earlier searches. --fresh runs them again."
+        lead = "No features had to be made: those of all models are remembered from earlier searches. --fresh makes them again."
         return Section(name="time", title="Where the time went", lead=lead, blocks=())
     blocks: list[Block] = [
         charts.total_chart(view.measured),

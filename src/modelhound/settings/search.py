@@ -50,7 +50,7 @@ class SearchSettings(ModelSettings, DataSettings):
     """Drop a model only if its chance of being among the --top best is smaller than this."""
 
     finals: str | None = None
-    """Race so many of the best (or auto: what the budget allows, 8 at most) by short fine-tuning, which decides better."""
+    """Race so many of the best (or auto: what the budget allows, 8 at most) by short fine-tuning, which may tell more."""
 
     finals_budget: str = "15%"
     """When finals end at the latest: a share of what fine-tuning every model would take, or seconds, such as 120s."""
