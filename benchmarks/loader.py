@@ -127,7 +127,14 @@ def measure(asked: argparse.Namespace, out: Path | None) -> dict[str, Any]:
         if "gain" in parts:
             import loader_gain
 
-            note("gain", loader_gain.measure_gain(folder, asked.device, items=asked.items, turns=asked.turns))
+            loader_gain.measure_gain(
+                folder,
+                asked.device,
+                items=asked.items,
+                turns=asked.turns,
+                num_models=asked.num_models,
+                tell=lambda row: note("gain", row),
+            )
     return results
 
 
@@ -188,6 +195,7 @@ def main() -> None:
     parser.add_argument("--pairs", default="64x0,64x2", help="of the part pairs")
     parser.add_argument("--deadline", type=float, default=1e9, help="make grids shorter so as to end about then")
     parser.add_argument("--turns", type=int, default=5, help="of the part gain")
+    parser.add_argument("--num-models", type=int, help="of the part gain: only the first so many of the device's plan")
     parser.add_argument("--out", type=Path, default=os.environ.get("OUT"), help="folder for results as they come")
     asked = parser.parse_args()
     out = None if asked.out is None else Path(asked.out)

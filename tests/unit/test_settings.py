@@ -1,5 +1,7 @@
 """Settings are checked when they are made, have one form, and know nothing of the machine."""
 
+import dataclasses
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,17 @@ from typing import Any
 import pytest
 
 from modelhound.errors import RequestError
-from modelhound.settings import SearchSettings, split_list
+from modelhound.settings import (
+    BreakevenSettings,
+    LatencySettings,
+    LoaderSearchSettings,
+    PrepareSettings,
+    ProfileSettings,
+    SearchSettings,
+    TrainSettings,
+    split_list,
+)
+from modelhound.settings.checks import make_settings
 
 
 def test_a_list_may_be_written_with_commas_or_repeated() -> None:
@@ -85,3 +97,21 @@ def test_sizes_are_written_as_people_write_them(text: str, expected: int) -> Non
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="expected a size such as 4GB"):
         SearchSettings("digits", memory=text)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        BreakevenSettings,
+        LatencySettings,
+        LoaderSearchSettings,
+        PrepareSettings,
+        ProfileSettings,
+        SearchSettings,
+        TrainSettings,
+    ],
+)
+def test_every_field_of_a_verbs_settings_can_be_given_by_name_in_python(settings: type) -> None:
+    """`loader(kind=...)` once met a parameter of our own that had the same name."""
+    fields = dataclasses.fields(settings)
+    inspect.signature(make_settings).bind(settings, "try", **{field.name: field.default for field in fields})

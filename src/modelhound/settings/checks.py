@@ -29,7 +29,7 @@ Made = TypeVar("Made")
 _TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
 
 
-def make_settings(kind: type[Made], doing: str, *given: Any, **options: Any) -> Made:
+def make_settings(kind: type[Made], doing: str, /, *given: Any, **options: Any) -> Made:
     """The settings that somebody asks for in Python; an option that does not exist is told as on the command line."""
     try:
         return kind(*given, **options)
