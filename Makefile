@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 # Many tests start processes of their own: where Python may not keep what it has compiled, each compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-real test-faults bench bench-scale install lint compiled clean
+.PHONY: demo test test-real test-faults bench bench-scale package install lint compiled clean
 
 demo: install
 	$(BIN)/hound search fashion --models 'zoo:*' --limit 500
@@ -63,6 +63,19 @@ bench-scale: install
 .rivals: | $(INSTALLED)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .rivals.part transformer-ranker==0.2.0
 	mv .rivals.part .rivals
+
+# What strangers install: a wheel and an sdist, each put into an empty environment and used there once.
+package:
+	rm -rf build/package
+	$(PYTHON) -m venv build/package/builder
+	build/package/builder/bin/pip install --quiet --disable-pip-version-check hatchling
+	build/package/builder/bin/hatchling build -d build/package/dist
+	for each in build/package/dist/*; do \
+		$(PYTHON) -m venv --clear build/package/empty && \
+		build/package/empty/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt $$each && \
+		build/package/empty/bin/hound search digits --models 'zoo:*glyphs' --limit 100 --run $$each-run || exit 1; \
+	done
+	ls -l build/package/dist
 
 lint: install
 	$(BIN)/ruff check .

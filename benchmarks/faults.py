@@ -4,7 +4,7 @@ Each part is a process with a bound on its time and can be run alone, with a see
 bytes. What tests note (tests/fault_log.py) is added to a log, one line a part, and all lines of the log become one table: what
 was run on different days adds up. What people have to say of it, below "## Notes" in FILE.md, is kept.
 
-    python benchmarks/faults.py [--parts verbs,ray,hostile,fuzz,rest] [--kills 200] [--verbs search,train] [--only WORDS]
+    python benchmarks/faults.py [--parts verbs,ray,hostile,fuzz,rest,long] [--kills 200] [--verbs search,train] [--only WORDS]
                                 [--seed 0] [--inputs 300] [--fuzz-seconds 20] [--minutes 45] [--log FILE.jsonl] [--out FILE.md]
 """
 
@@ -12,6 +12,7 @@ import argparse
 import collections
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,14 +28,15 @@ from documents import write_document
 from modelhound.meter import describe_machine
 
 ROOT = Path(__file__).resolve().parents[1]
-NUM_VERBS = 8
-PARTS = ("verbs", "ray", "hostile", "fuzz", "rest")
+NUM_VERBS, NUM_WITH_WORKERS = 9, 7
+KILLS_PER_WORKER_KILL = 4
+PARTS = ("verbs", "ray", "hostile", "fuzz", "rest", "long")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--kills", type=int, default=200, help="of all verbs together")
+    parser.add_argument("--kills", type=int, default=200, help="of all verbs and their workers together")
     parser.add_argument("--verbs", default="", help="kill only these; the default is all")
     parser.add_argument("--only", default="", help="tests whose names match, as in pytest -k; of fuzz, parsers")
     parser.add_argument("--seed", type=int, default=0)
@@ -45,10 +47,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     asked = parser.parse_args()
     wanted = [each for each in PARTS if each in asked.parts.split(",")]
-    pieces = [run_part(part, asked) for part in wanted]
+    pieces = []
+    for part in wanted:
+        pieces.append(run_part(part, asked))
+        if asked.log is not None:
+            with asked.log.open("a") as file:
+                file.write(json.dumps(pieces[-1]) + "\n")
     if asked.log is not None:
-        with asked.log.open("a") as file:
-            file.writelines(json.dumps(piece) + "\n" for piece in pieces)
         pieces = [json.loads(line) for line in asked.log.read_text().splitlines()]
     document = as_document(pieces)
     print(document)
@@ -62,7 +67,10 @@ def run_part(part: str, asked: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         log, cases = Path(folder) / "faults.jsonl", Path(folder) / "cases.xml"
-        ending = fuzz(asked, log) if part == "fuzz" else run_tests(part, asked, log, cases)
+        if part in ("fuzz", "long"):
+            ending = {"fuzz": fuzz, "long": run_long}[part](asked, log)
+        else:
+            ending = run_tests(part, asked, log, cases)
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         suite = next(iter(ElementTree.parse(cases).getroot()), None) if cases.exists() else None
     names = ("tests", "skipped", "failures", "errors")
@@ -93,7 +101,8 @@ def run_tests(part: str, asked: argparse.Namespace, log: Path, cases: Path) -> s
     }[part]
     verbs = [each for each in asked.verbs.split(",") if each]
     if part == "verbs":
-        environment["HOUND_NUM_KILLS"] = str(-(-asked.kills // (len(verbs) or NUM_VERBS)))
+        shares = len(verbs) or NUM_VERBS + NUM_WITH_WORKERS / KILLS_PER_WORKER_KILL
+        environment["HOUND_NUM_KILLS"] = str(math.ceil(asked.kills / shares))
         environment["HOUND_KILLED_VERBS"] = ",".join(verbs)
     if part == "ray":
         environment |= {"HOUND_RAY": "1", "HOUND_NUM_RAY_KILLS": "5"}
@@ -101,7 +110,8 @@ def run_tests(part: str, asked: argparse.Namespace, log: Path, cases: Path) -> s
         environment["HOUND_NUM_INPUTS"] = str(asked.inputs)
     if part == "rest":
         environment["HOUND_MANY_FAULTS"] = "1"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={cases}", *chosen]
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=20", "-p", "no:cacheprovider", f"--junitxml={cases}"]
+    command += chosen
     command += ["-k", asked.only] if asked.only else []
     with subprocess.Popen(command, cwd=ROOT, env=environment) as tests:
         try:
@@ -149,6 +159,26 @@ def fuzz(asked: argparse.Namespace, log: Path) -> str:
                 line = {"fault": "bytes led by coverage (atheris)", "where": name, "tried": count["tried"]}
                 file.write(json.dumps({**line, "survived": count["tried"] - (name in failed)}) + "\n")
     return "passed" if not failed else f"failed: {', '.join(failed)}"
+
+
+def run_long(asked: argparse.Namespace, log: Path) -> str:
+    """One search of very many models, with the engine and without, in a document of its own."""
+    out = [] if asked.out is None else ["--out", str(asked.out.resolve().with_name("long_run_202611.md"))]
+    command = [sys.executable, "benchmarks/long_run.py", "--json", *out]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as search:
+        try:
+            told, _ = search.communicate(timeout=60 * asked.minutes)
+        except subprocess.TimeoutExpired:
+            end_with_descendants(search.pid)
+            return f"ended after {asked.minutes:.0f} minutes"
+    ways = json.loads(told)["runs"] if told else []
+    with log.open("a") as file:
+        for way in ways:
+            where = "search --plain" if way["way"] == "plain" else "search"
+            tried = way["num_measured"] + way["num_failures"]
+            line = {"fault": "very many models in one search", "where": where, "tried": tried}
+            file.write(json.dumps({**line, "survived": way["num_measured"]}) + "\n")
+    return "passed" if search.returncode == 0 else "failed"
 
 
 def as_document(pieces: list[dict[str, Any]]) -> str:

@@ -131,7 +131,7 @@ def compare_with_grid(
 
     def find(name: str, **more: Any) -> tuple[LoaderResult, float]:
         run, start = folder / f"{kind}-{name}", seconds_now()
-        asked = {"items": length, "limit": length, "run": run, **more}
+        asked = {"length": length, "limit": length, "run": run, **more}
         result = run_loader(_replace(settings, **asked))
         keep(f"{kind}-{name}", run / "records.jsonl")
         return result, seconds_now() - start
@@ -191,13 +191,13 @@ def _arrange(
         weights="random",
         kind=(kind,),
         device=device,
-        items=items or plan.items[kind],
+        length=items or plan.items[kind],
     )
     networks = _build_once(settings, plan)
     if kind == "preprocessed" and not ready.exists():
         forms = [network.preprocessing for network in networks.values()]
         variants = tuple(dict.fromkeys(Variant.of(form) for form in forms if isinstance(form, Preprocessing)))
-        prepare_items(open_dataset(str(photos), limit=settings.items), ready, variants, glance="", watch=silent)
+        prepare_items(open_dataset(str(photos), limit=settings.length), ready, variants, glance="", watch=silent)
     return settings, networks
 
 
@@ -244,7 +244,7 @@ def _feed(settings: LoaderSearchSettings) -> Feed:
 
 def _fitting_length(settings: LoaderSearchSettings, networks: Mapping[str, Network], grid_seconds: float | None) -> int:
     """The longest run whose grid is likely to stay below the limit."""
-    wanted = settings.items or 0
+    wanted = settings.length or 0
     if grid_seconds is None:
         return wanted
     data = open_dataset(settings.data, limit=_PROBE_ITEMS)

@@ -2,13 +2,15 @@
 
 Every model is a network of its own (benchmarks/tiny_pool.py), so that nothing is shared and everything is done 2 000 times. At
 every 50th model the process looks at itself. Growth is that of the mean of the last tenth over the mean of the tenth that
-begins with model 200.
+begins with model 200. The exit status is 0 where nothing grew; the pace is judged by the seconds of the processor, which hardly
+depend on what else the machine does. `make test-faults` runs it.
 
     python benchmarks/long_run.py [--models 2000] [--ways engine,plain] [--json] [--out FILE.md]
 """
 
 import argparse
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from modelhound.records import to_plain
 
 EVERY = 50
 FIRST = 200
+MOST_GROWTH, MORE_HANDLES, SLOWER = 0.05, 2, 1.25
 
 
 def search_many(num_models: int, way: str) -> dict[str, Any]:
@@ -93,6 +96,18 @@ def judge(found: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in found.items() if key != "samples"}, "phases": phases}
 
 
+def is_flat(judged: dict[str, Any]) -> bool:
+    """Whether every model was measured and nothing grew with their number."""
+    if judged["num_failures"] or not judged["phases"]:
+        return False
+    for phase in judged["phases"].values():
+        before, after = phase["processor_seconds_a_model"]
+        grown = [phase[name][1] > phase[name][0] + MORE_HANDLES for name in ("handles", "threads")]
+        if phase["memory_growth"] >= MOST_GROWTH or any(grown) or after > SLOWER * before + 0.001:
+            return False
+    return True
+
+
 def as_document(judged: list[dict[str, Any]], num_models: int) -> str:
     machine = describe_machine()
     lines = [
@@ -126,13 +141,15 @@ def main() -> None:
         measure_in_child("long_run:search_many", asked.models, way, timeout_seconds=3600, OMP_NUM_THREADS="1")
         for way in asked.ways.split(",")
     ]
-    document = as_document([judge(each) for each in found], asked.models)
+    judged = [judge(each) for each in found]
+    document = as_document(judged, asked.models)
     if asked.json:
         print(json.dumps({"machine": to_plain(describe_machine()), "runs": found}))
     else:
         print(document)
     if asked.out is not None:
         write_document(asked.out, document)
+    sys.exit(not all(is_flat(each) for each in judged))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Does the answer name the right network? The truth, and everybody against it.
 
 For each target (quality_targets.py) every candidate (quality_candidates.py) is fine-tuned fully on the target's items: best of
-three learning rates, two seeds, tested on other items. That is the truth. Beside it stand what `hound search` says of each
-candidate (every scorer) and the outcome of every short training that finals might ask for, so that any race can be replayed
+two learning rates, two or more seeds, tested on other items. That is the truth. Beside it stand what `hound search` says of
+each (every scorer) and the outcome of every short training that finals might ask for, so that any race can be replayed
 from the records without a GPU. Records are lines of JSON; a call that is cut short goes on where it was.
 
-    python benchmarks/quality.py pack                                          # once, where .real is: what must travel
+    python benchmarks/quality.py pack                                   # once, where .real is: carried.tar.xz must travel
     python benchmarks/quality.py piles --device cuda --out $OUT --fresh           # small networks, all image targets
     python benchmarks/quality.py make --target fashion-500 --device cuda --processes 12 --out $OUT --seconds 480
     python benchmarks/quality.py judge --json                                  # everybody against the truth, on any machine
@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -32,13 +33,14 @@ from modelhound.records import ModelMeasured, to_plain, unpack_items
 from modelhound.report.charts import save_charts
 from modelhound.settings import SCORERS, ModelSettings, RecipeSettings, SearchSettings
 from modelhound.training.recipe import choose_rate
-from quality_bulk import SEEDS, Family, find_families, train_families
-from quality_candidates import Candidate, find_candidates, pack_networks
+from quality_bulk import Family, find_families, find_untold, train_families
+from quality_candidates import Candidate, find_candidates
 from quality_judging import judge_all
+from quality_packing import pack, unpack
 from quality_records import (
+    EveryTrial,
     Line,
     Notebook,
-    endless_race,
     outcome_of,
     pack_right,
     read_records,
@@ -47,7 +49,7 @@ from quality_records import (
     truth_line,
 )
 from quality_report import quality_charts, show_table, write_report
-from quality_targets import IMAGE_TARGETS, ROOT, TARGETS, TEXT_TARGETS, Target, open_target, pack_texts
+from quality_targets import IMAGE_TARGETS, ROOT, TARGETS, TEXT_TARGETS, Target, open_target
 
 RECORDS = ROOT / "benchmarks" / "results" / "quality"
 DERIVED = ROOT / "build" / "quality"  # ignored by git, and kept between calls where a machine is kept
@@ -58,10 +60,22 @@ class TimeUpError(Exception):
     """The call must end before it is cut off."""
 
 
+def derive(asked: argparse.Namespace) -> None:
+    """Those that `make` would make first, so that it need not."""
+    began = seconds_now()
+    import_timm()
+    unpack()
+    DERIVED.mkdir(parents=True, exist_ok=True)
+    for name in asked.targets:
+        found = find_candidates(open_target(name), DERIVED, resolve_device(asked.device), small=False)
+        print(f"{name}: {len(found)} candidates, {seconds_now() - began:.0f} s", flush=True)
+
+
 def make(asked: argparse.Namespace) -> None:
     """All records of one target, as far as the time lasts."""
     began = seconds_now()
     import_timm()
+    unpack()
     device = resolve_device(asked.device)
     target = open_target(asked.target)
     notes = Notebook(asked.target, None if asked.fresh else RECORDS, asked.out)
@@ -82,16 +96,18 @@ def make(asked: argparse.Namespace) -> None:
 
     room = Classroom(target.dataset, target.folds, HeldItems(target.dataset, device))
     try:
-        _score(target, candidates, device, notes)
-        print(f"scores: {seconds_now() - began:.0f} s", flush=True)
-        with TrialPool(room, num_processes=asked.processes) as pool:
+        with ThreadPoolExecutor(1) as beside, TrialPool(room, num_processes=asked.processes) as pool:
+            scored = beside.submit(_score, target, candidates, device, notes)
+            if not asked.processes:
+                scored.result()
             # a few at a time, so that what a call leaves behind are whole candidates
             at_once = len(candidates) if asked.processes else _AT_ONCE
             for start in range(0, len(candidates), at_once):
                 some = candidates[start : start + at_once]
-                _run_trials(target, some, device, pool, notes, hurry)
-                _find_truth(target, some, device, pool, notes, hurry)
+                truths = _truths(target, some, device, notes, num_seeds=asked.seeds)
+                _train(target, some, device, pool, notes, truths, hurry)
                 print(f"{start + len(some)} candidates: {seconds_now() - began:.0f} s", flush=True)
+            scored.result()
         print(f"{target.name}: complete", flush=True)
     except TimeUpError:
         print(f"time is up after {seconds_now() - began:.0f} s: run it again to go on", flush=True)
@@ -110,7 +126,7 @@ def make_piles(asked: argparse.Namespace) -> None:
         if not any(notes.find("target")):
             notes.add(_about(target, device))
         scoring.append(partial(_score, target, candidates, device, notes))
-        families += find_families(target, candidates, device, notes)
+        families += find_families(target, candidates, device, notes, num_seeds=asked.seeds)
         print(f"{name}: {len(candidates)} candidates, {seconds_now() - began:.0f} s", flush=True)
 
     def score_all() -> None:
@@ -183,31 +199,49 @@ def _score(target: Target, candidates: Sequence[Candidate], device: str, notes: 
             )
 
 
-def _run_trials(
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Job:
+    """One training, and where its result goes."""
+
+    request: TrialRequest
+    keep: Callable[[TrialResult], None]
+
+
+def _train(
     target: Target,
     candidates: Sequence[Candidate],
     device: str,
     pool: TrialPool,
     notes: Notebook,
+    truths: list[_Job],
     hurry: Callable[[], None],
 ) -> None:
-    """Every trial that a race over all candidates would ask for if nobody were ever dropped."""
+    """Every trial that any race might ask for, rung after rung.
+
+    Full trainings are the longest: some begin with every rung, so that nobody waits for the last of its trials.
+    """
     by_name = {each.name: each for each in candidates}
-    race = endless_race(list(by_name), target.folds[target.folds >= 0], target.dataset.modality)
+    every = EveryTrial(list(by_name), target.dataset.modality)
     for line in notes.find("trial"):
         if line["name"] in by_name:
-            race.tell(trial_of(line), outcome_of(line))
-    while trials := race.next_trials():
-        hurry()
+            every.tell(trial_of(line), outcome_of(line))
 
-        def done(place: int, result: TrialResult, trials: tuple[Trial, ...] = trials) -> None:
-            line = trial_line(trials[place], result)
-            notes.add(line)
-            race.tell(trials[place], outcome_of(line))
+    def keep(trial: Trial, result: TrialResult) -> None:
+        line = trial_line(trial, result)
+        notes.add(line)
+        every.tell(trial, outcome_of(line))
+
+    share = -(-len(truths) // (len(CYCLES) + 2))
+    while (trials := every.next_trials()) or truths:
+        hurry()
+        jobs, truths = (truths[:share], truths[share:]) if trials else (truths, [])
+        jobs += [_Job(_request(by_name[trial.model], trial, target, device), partial(keep, trial)) for trial in trials]
+
+        def done(place: int, result: TrialResult, jobs: list[_Job] = jobs) -> None:
+            jobs[place].keep(result)
             hurry()
 
-        requests = [_request(by_name[trial.model], trial, target, device) for trial in trials]
-        pool.run(requests, done)
+        pool.run([job.request for job in jobs], done)
 
 
 def _request(candidate: Candidate, trial: Trial, target: Target, device: str) -> TrialRequest:
@@ -224,42 +258,29 @@ def _request(candidate: Candidate, trial: Trial, target: Target, device: str) ->
     )
 
 
-def _find_truth(
-    target: Target,
-    candidates: Sequence[Candidate],
-    device: str,
-    pool: TrialPool,
-    notes: Notebook,
-    hurry: Callable[[], None],
-) -> None:
-    """Full fine-tuning of every candidate, at every rate, with every seed."""
-    known = {(line["name"], line["notch"], line["seed"]) for line in notes.find("truth")}
-    wanted = [
-        (each, notch, seed)
-        for each in candidates
-        for notch in each.notches
-        for seed in SEEDS
-        if (each.name, notch, seed) not in known
-    ]
-    requests = [
-        TrialRequest(
-            model=each.model,
-            model_settings=_with_tokens(each, target),
-            rate=_rate(target, notch),
-            fold=-1,
-            cycles=(FULL_EPOCHS,),
-            device=device,
-            seed=seed,
-        )
-        for each, notch, seed in wanted
-    ]
+def _truths(
+    target: Target, candidates: Sequence[Candidate], device: str, notes: Notebook, *, num_seeds: int
+) -> list[_Job]:
+    """Full fine-tuning of every candidate, at every rate, with every seed; what is not recorded yet."""
 
-    def done(place: int, result: TrialResult) -> None:
-        candidate, notch, seed = wanted[place]
+    def keep(candidate: Candidate, notch: int, seed: int, result: TrialResult) -> None:
         notes.add(truth_line(candidate.name, notch, seed, result))
-        hurry()
 
-    pool.run(requests, done)
+    return [
+        _Job(
+            TrialRequest(
+                model=each.model,
+                model_settings=_with_tokens(each, target),
+                rate=_rate(target, notch),
+                fold=-1,
+                cycles=(FULL_EPOCHS,),
+                device=device,
+                seed=seed,
+            ),
+            partial(keep, each, notch, seed),
+        )
+        for each, notch, seed in find_untold(candidates, notes, num_seeds=num_seeds)
+    ]
 
 
 def _with_tokens(candidate: Candidate, target: Target) -> ModelSettings:
@@ -274,10 +295,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
     commands.add_parser("pack", help="what must travel to a machine without internet")
+    deriving = commands.add_parser("derive", help="the derivatives of real networks, beside something else")
+    deriving.add_argument("targets", nargs="+", choices=TARGETS)
+    deriving.add_argument("--device", default="auto")
     making = commands.add_parser("make", help="the records of one target")
     making.add_argument("--target", required=True, choices=[*IMAGE_TARGETS, *TEXT_TARGETS])
     making.add_argument("--device", default="auto")
     making.add_argument("--processes", type=int, default=0, help="trials at once, each in a process of its own")
+    making.add_argument("--seeds", type=int, default=2, help="of the truth; more may be added by a later call")
     making.add_argument("--out", type=Path, default=RECORDS)
     making.add_argument("--seconds", type=float, default=480.0, help="end in time, and go on in the next call")
     making.add_argument("--small", action="store_true", help="embedded and random networks only")
@@ -289,6 +314,7 @@ def main() -> None:
     piling.add_argument("--targets", nargs="*", choices=IMAGE_TARGETS)
     piling.add_argument("--device", default="auto")
     piling.add_argument("--processes", type=int, default=12)
+    piling.add_argument("--seeds", type=int, default=2, help="of the truth; more may be added by a later call")
     piling.add_argument("--out", type=Path, default=RECORDS)
     piling.add_argument("--seconds", type=float, default=480.0, help="end in time, and go on in the next call")
     piling.add_argument("--most", type=int, help="so many candidates, those that are trained fastest first")
@@ -300,8 +326,9 @@ def main() -> None:
     judging.add_argument("--charts", type=Path, help="draw charts into this folder")
     asked = parser.parse_args()
     if asked.command == "pack":
-        pack_texts()
-        pack_networks()
+        pack()
+    elif asked.command == "derive":
+        derive(asked)
     elif asked.command == "make":
         make(asked)
     elif asked.command == "piles":

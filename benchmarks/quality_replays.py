@@ -2,26 +2,31 @@
 
 In:  the records of one target, a budget, the laws of other targets
 Out: a number for each candidate, the larger the better, and what finding them cost
-Nothing here trains or judges.
+Nothing here trains or judges. Longer training is recorded at the best of three rates; where a race has chosen another of them,
+what is recorded stands in for it. Where a stage is not recorded of a target, races end before it as if their budget did.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from modelhound.analysis.finals import (
     CYCLES,
     FULL_EPOCHS,
+    HIGH_NOTCHES,
+    USUAL_NOTCHES,
     FinalsRace,
     Outcome,
     Trial,
+    num_starting,
     trial_epochs,
 )
-from modelhound.analysis.foretelling import Law, expected_left, log_fall
+from modelhound.analysis.foretelling import Law
 from modelhound.settings import MOST_FINALISTS
-from quality_records import Floats, Records, first_notches
+from quality_records import Floats, Records
 
-__all__ = ["Way", "go_deep", "halve", "replay_finals"]
+__all__ = ["Way", "halve", "replay_finals"]
 
 Way = tuple[Floats, float]
 """A number per candidate, and its cost as a share of fine-tuning all."""
@@ -30,15 +35,14 @@ Way = tuple[Floats, float]
 def replay_finals(records: Records, first: Floats, budget: float, laws: Sequence[Law]) -> Way:
     """Finals after a feature race by `first`, as `--finals auto`; those that took no part stand behind, in its order."""
     by_features = [records.names[place] for place in np.argsort(-first, kind="stable")]
-    num_finalists = min(MOST_FINALISTS, len(by_features))
-    while num_finalists > 2 and _seconds_to_test_all(records, by_features[:num_finalists], budget, laws) > budget:
-        num_finalists -= 1
-    race = _make_race(records, by_features[:num_finalists], budget, laws)
-    while trials := race.next_trials():
+    seconds = _epoch_seconds(records)
+    fitting = num_starting([seconds[name] for name in by_features], budget * _full_seconds(records))
+    race = _make_race(records, by_features[: min(MOST_FINALISTS, fitting)], budget, laws)
+    while (trials := race.next_trials()) and all(_is_recorded(records, trial) for trial in trials):
         for trial in trials:
-            known = records.outcomes.get(trial)
+            known = _recorded(records, trial)
             # what it cost is counted in epochs, so that a crowded GPU does not count
-            cost = trial_epochs(trial.stage) * _epoch_seconds(records)[trial.model]
+            cost = trial_epochs(trial) * seconds[trial.model]
             race.tell(
                 trial,
                 None if known is None else Outcome(item_scores=known.item_scores, loss=known.loss, seconds=cost),
@@ -48,51 +52,14 @@ def replay_finals(records: Records, first: Floats, budget: float, laws: Sequence
     return _places(records, ordered), race.spent_seconds / _full_seconds(records)
 
 
-def go_deep(records: Records, first: Floats, budget: float, laws: Sequence[Law]) -> Way:
-    """Instead of rungs: two rates, then one fold through all stages, of as many as the budget lasts for; two at least."""
-    by_features = [records.names[place] for place in np.argsort(-first, kind="stable")]
-    seconds, last = _epoch_seconds(records), len(CYCLES) - 1
-    epochs = trial_epochs(0) + sum(trial_epochs(stage) for stage in range(last + 1))
-    chosen, spent, left, falls = list[str](), 0.0, dict[str, tuple[Floats, Floats]](), []
-    for name in by_features:
-        if len(chosen) >= 2 and spent + epochs * seconds[name] > budget * _full_seconds(records):
-            break
-        spent += epochs * seconds[name]
-        chosen.append(name)
-        now, before = _fold(records, name, last), _fold(records, name, last - 1)
-        if now is not None and before is not None:
-            left[name] = now, before
-            falls.append(log_fall(float(now.mean()), float(before.mean()), len(now)))
-    ridge = dict(zip(records.names, records.scores["ridge"].tolist(), strict=True))
-    expected = {
-        name: float(
-            expected_left(
-                now.mean(),
-                np.array(ridge[name]),
-                before=before.mean(),
-                fall=float(np.mean(falls)),
-                stage=last,
-                num_items=len(now),
-                laws=laws,
-            )
-        )
-        for name, (now, before) in left.items()
-    }
-    ordered = sorted(chosen, key=lambda name: expected.get(name, 0.0))
-    ordered += [name for name in by_features if name not in ordered]
-    return _places(records, ordered), spent / _full_seconds(records)
+def _is_recorded(records: Records, trial: Trial) -> bool:
+    return trial in records.outcomes or replace(trial, notch=records.notches[trial.model]) in records.outcomes
 
 
-def _fold(records: Records, name: str, stage: int) -> Floats | None:
-    """The scores of the first fold at the rate that finals choose."""
-    outcome = records.outcomes.get(Trial(model=name, notch=records.notches[name], fold=0, stage=stage))
-    return None if outcome is None else outcome.item_scores
-
-
-def _seconds_to_test_all(records: Records, chosen: Sequence[str], budget: float, laws: Sequence[Law]) -> float:
-    """As a share of fine-tuning all."""
-    race = _make_race(records, chosen, budget, laws)
-    return sum(race.rung_seconds(rung) for rung in range(3)) / _full_seconds(records)
+def _recorded(records: Records, trial: Trial) -> Outcome | None:
+    if trial not in records.outcomes:
+        trial = replace(trial, notch=records.notches[trial.model])
+    return records.outcomes.get(trial)
 
 
 def _make_race(records: Records, chosen: Sequence[str], budget: float, laws: Sequence[Law]) -> FinalsRace:
@@ -104,7 +71,7 @@ def _make_race(records: Records, chosen: Sequence[str], budget: float, laws: Seq
         budget_seconds=budget * _full_seconds(records),
         folds=folds,
         guess=(labels == np.bincount(labels).argmax()).astype(np.float64),
-        first_notches=first_notches(records.about["modality"]),
+        first_notches=HIGH_NOTCHES if records.about["modality"] == "image" else USUAL_NOTCHES,
         laws=laws,
     )
 
@@ -114,9 +81,12 @@ def halve(records: Records) -> Way:
     seconds = _epoch_seconds(records)
     alive, behind, cost = list(records.names), list[str](), 0.0
     for stage in range(len(CYCLES)):
-        cost += sum(trial_epochs(stage) * seconds[name] for name in alive)
-        scores = {name: _fold(records, name, stage) for name in alive}
-        found = {name: 0.0 if own is None else float(own.mean()) for name, own in scores.items()}
+        trials = [Trial(model=name, notch=records.notches[name], fold=0, stage=stage) for name in alive]
+        if not all(_is_recorded(records, trial) for trial in trials):
+            break
+        cost += sum(trial_epochs(trial) * seconds[trial.model] for trial in trials)
+        outcomes = {trial.model: records.outcomes.get(trial) for trial in trials}
+        found = {name: 0.0 if own is None else float(own.item_scores.mean()) for name, own in outcomes.items()}
         alive.sort(key=lambda name, found=found: -found[name])  # type: ignore[misc]
         kept = max(1, len(alive) // 2) if stage + 1 < len(CYCLES) else len(alive)
         behind = alive[kept:] + behind

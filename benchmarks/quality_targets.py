@@ -117,18 +117,22 @@ def _tops(name: str) -> Target:
     return _divide(name, "Fashion-MNIST: T-shirt, pullover, coat or shirt; 40 of each", dataset, learned)
 
 
-def _dots(name: str) -> Target:
-    """How many dots? Nothing that any candidate was trained for."""
-    folder = Path(tempfile.mkdtemp(prefix="hound-dots-"))
-    generator = np.random.default_rng(3)
-    for number in range(1, 7):
-        (folder / f"{number} dots").mkdir()
-        for place in range(200):
-            _draw_dots(number, generator).save(folder / f"{number} dots" / f"{place:03}.png")
-    dataset = open_dataset(str(folder))
-    dataset = dataclasses.replace(dataset, name="dots")
-    learned = choose_balanced(dataset.targets, limit=180, seed=1)
-    return _divide(name, "drawn here: one to six dots; 30 of each", dataset, learned)
+def _dots(num_drawn: int, num_items: int, about: str) -> Callable[[str], Target]:
+    """How many dots? Nothing that any candidate was trained for. So many are drawn of each number."""
+
+    def make(name: str) -> Target:
+        folder = Path(tempfile.mkdtemp(prefix="hound-dots-"))
+        generator = np.random.default_rng(3)
+        for number in range(1, 7):
+            (folder / f"{number} dots").mkdir()
+            for place in range(num_drawn):
+                _draw_dots(number, generator).save(folder / f"{number} dots" / f"{place:03}.png")
+        dataset = open_dataset(str(folder))
+        dataset = dataclasses.replace(dataset, name="dots")
+        learned = choose_balanced(dataset.targets, limit=num_items, seed=1)
+        return _divide(name, about, dataset, learned)
+
+    return make
 
 
 def _draw_dots(number: int, generator: np.random.Generator) -> Image.Image:
@@ -181,8 +185,11 @@ TARGETS: dict[str, Callable[[str], Target]] = {
     "fashion-tops": _tops,
     "digits-200": _balanced("digits", 200, "handwritten digits of 8 x 8 pixels, 20 of each"),
     "digits-uneven": _imbalanced("digits", 40, 10, "handwritten digits, 40 of one down to 10 of another"),
-    "dots-180": _dots,
+    "dots-180": _dots(200, 180, "drawn here: one to six dots; 30 of each"),
     "fashion-500": _balanced("fashion", 500, "Fashion-MNIST, 50 of each of ten garments"),
+    "dots-900": _dots(400, 900, "drawn here: one to six dots; 150 of each"),
+    "digits-600": _balanced("digits", 600, "handwritten digits of 8 x 8 pixels, 60 of each"),
+    "fashion-1000": _balanced("fashion", 1000, "Fashion-MNIST, 100 of each of ten garments"),
     "questions-480": _texts("questions", 480, "questions by what they ask for, six classes (TREC)"),
     "reviews-400": _texts("reviews", 400, "sentences of film reviews, liked or not (Rotten Tomatoes)"),
     "messages-uneven": _texts("messages", None, "400 text messages as they come, about 13 % spam"),

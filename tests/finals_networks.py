@@ -1,7 +1,7 @@
 """Tiny networks for tests of finals: one that suits brightness and colour, others that see less, and some that break.
 
 A class of `coloured` items is a colour; `sharp` sees colours at once, `dull` and `dim` see brightness only, `blind` sees
-nothing and `exploding` gives a loss that is no number as soon as it learns.
+nothing, `exploding` gives a loss that is no number as soon as it learns and `spoiled` one as soon as it has learned.
 """
 
 from pathlib import Path
@@ -51,6 +51,22 @@ def blind():
     return Eye([[0.0, 0.0, 0.0]] * 3, 3), FORM
 
 
+class Spoiled(Eye):
+    learned = False
+
+    def train(self, mode=True):
+        self.learned = self.learned or mode
+        return super().train(mode)
+
+    def forward(self, images):
+        seen = super().forward(images)
+        return seen * torch.inf if self.learned and not self.training else seen
+
+
+def spoiled():
+    return Spoiled([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]], 5), FORM
+
+
 def exploding():
     return Exploding([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]], 4), FORM
 '''
@@ -63,7 +79,7 @@ def write_networks(folder: Path) -> dict[str, str]:
     parts = [part.replace("-", "_") for part in folder.parts[-2:]]
     file = folder / f"networks_{'_'.join(parts)}.py"
     file.write_text(CODE)
-    return {name: f"py:{file}:{name}" for name in ("sharp", "dull", "dim", "blind", "exploding")}
+    return {name: f"py:{file}:{name}" for name in ("sharp", "dull", "dim", "blind", "exploding", "spoiled")}
 
 
 def write_coloured(folder: Path, *, per_class: int = 20, noise: float = 40.0, shuffled: bool = False) -> Path:

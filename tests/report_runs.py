@@ -84,16 +84,10 @@ def write_search(
 
 def append_all(run: RunFolder, records: list) -> None:  # type: ignore[type-arg]
     """As a search appends them, but without waiting for the disk after each of thousands."""
-    import msgspec
+    from modelhound.store.lines import make_line
 
-    from modelhound import store
-
-    lines = []
-    for record in records:
-        body = msgspec.json.encode(record)
-        lines.append(msgspec.json.encode(store._Line(crc=store._checksum(body), record=msgspec.Raw(body))) + b"\n")
     with (run.path / "records.jsonl").open("ab") as file:
-        file.write(b"".join(lines))
+        file.write(b"".join(map(make_line, records)))
 
 
 def measure(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import modelhound
+from finals_networks import write_coloured, write_networks
 from modelhound import cli
 from modelhound.records import FeaturesTimed, SearchTimed, TrainingTimed
 from modelhound.store import read_run
@@ -45,7 +46,7 @@ def test_training_and_searching_are_compared_and_a_second_start_measures_nothing
     ]
     assert "models in the pool: 2, taken in place of 9" in out
     code, out, err = hound(
-        capsys, *SMALL, "--json", "--scenario", "epochs=7-9", "--charts", "charts", "--analysis", "text"
+        capsys, *SMALL, "--json", "--scenario", "epochs=7-9", "--charts", "svg", "--analysis", "text"
     )
     document = json.loads(out)
     assert code == 0, err
@@ -55,7 +56,7 @@ def test_training_and_searching_are_compared_and_a_second_start_measures_nothing
     assert len(read_run(Path("run")).of(TrainingTimed)) == 6
     row = document["findings"]["rows"][1]
     assert row["ratios"]["full"] == pytest.approx(row["seconds"]["full"] / row["seconds"]["extract"])
-    assert Path("charts/breakeven_times.svg").is_file()
+    assert Path("run/report-charts/breakeven_times.svg").is_file()
     page = Path("text/README.md").read_text()
     assert all((Path("text") / each).is_file() for each in re.findall(r"\]\(([^)]+\.png)\)", page))
 
@@ -87,3 +88,19 @@ def test_what_cannot_be_served_is_refused_without_a_traceback(
     code, out, err = hound(capsys, *SMALL, *argv)
     assert (code, out) == (2, "")
     assert message in " ".join(err.split())
+
+
+def test_a_search_over_files_that_were_edited_since_is_timed_again(tmp_path: Path) -> None:
+    networks = write_networks(tmp_path)
+    data = str(write_coloured(tmp_path / "coloured", per_class=8))
+
+    def compare() -> modelhound.BreakevenResult:
+        return modelhound.breakeven(
+            data, "zoo:vit-rotation", sizes="24", epochs=1, modes="full", pool=networks["sharp"], counts="1", run="own"
+        )
+
+    assert compare().num_resumed == 0
+    assert compare().num_resumed == 4  # features, a training, two ways of searching
+    file = next(tmp_path.glob("networks_*.py"))
+    file.write_text(file.read_text().replace("20 * torch.tanh", "10 * torch.tanh"))
+    assert compare().num_resumed == 2

@@ -114,3 +114,15 @@ def test_a_table_has_as_many_columns_as_fit(monkeypatch: pytest.MonkeyPatch) -> 
         table = make_fitting_table(open_console(), columns, left_out)
         assert [column.header for column in table.columns] == expected
         assert table.columns[0].no_wrap is (width != "5")
+
+
+def test_a_long_answer_takes_several_lines_before_a_column_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"run": ["runs/one"], "verb": ["loader"], "answer": ["words of an answer that go on and on " * 5]}
+    for width, expected in (("70", ["run", "verb", "answer"]), ("45", ["run", "answer"])):
+        monkeypatch.setenv("COLUMNS", width)
+        stream = Screen()
+        monkeypatch.setattr(sys, "stdout", stream)
+        table = make_fitting_table(open_console(), columns, ((), ("verb",)), folded="answer")
+        assert [column.header for column in table.columns] == expected
+        open_console().print(table)
+        assert stream.getvalue().count("words") == 5

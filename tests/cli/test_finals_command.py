@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -67,11 +68,15 @@ def test_the_table_says_who_won_what_it_rests_on_and_what_it_took(
     code, out, _ = hound(capsys, "search", str(coloured), "--models", chosen, "--finals", "2", "--finals-budget", "90s")
     said = " ".join(out.split())
     assert code == 0
-    assert "after 20 epochs" in said
+    assert " after 20 " in said
     assert "wins the finals" in said
-    assert "epochs of fine-tuning, tested on 60 items" in said
+    assert "epochs of fine-tuning, tested on 20 items" in said
     assert "that fine-tuning every model would take" in said
-    assert "Go on from its checkpoint: hound train" in said
+    assert "Fine-tune it: hound train" in said
+    assert "Or go on from its checkpoint of the finals, which learned from a part of the items: hound train" in said
+    told = re.search(r"This rests on (\d+) of 20 epochs", said)
+    assert told is not None
+    assert f"/epoch-{int(told[1]):05}/" in said
 
 
 def test_what_was_trained_is_not_trained_again(
@@ -256,7 +261,7 @@ def test_auto_takes_as_many_as_the_budget_allows(
     networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = [networks[name] for name in ("sharp", "dull", "dim", "blind")]
-    document = search(capsys, coloured, chosen, "--finals", "auto", "--finals-budget", "25%")
+    document = search(capsys, coloured, chosen, "--finals", "auto", "--finals-budget", "6%")
     assert 2 <= len(document["finals"]["finalists"]) < 4
 
 

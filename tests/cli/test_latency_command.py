@@ -55,13 +55,13 @@ def fill_run(path: Path, factor: float) -> str:
 def test_a_sweep_is_shown_drawn_and_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     Path("small.py").write_text(NETWORK)
     asked = ("latency", "--models", "py:small.py:make", "--batch", "1,2,4,64", "--image", "24", "--seconds", "0.02")
-    code, out, err = hound(capsys, *asked, "--run", "run", "--charts", "charts")
+    code, out, err = hound(capsys, *asked, "--run", "run", "--charts", "png")
     assert code == 0, err
     assert "py:small.py:make" in out
     assert "batch 64" in out
-    assert "H1" in out
+    assert "H1: the time of a call is proportional to batch size" in out
     assert "compute" in out or "memory" in out
-    assert (Path("charts") / "latency_batch_image.png").stat().st_size > 1000
+    assert Path("run/report-charts/latency_batch_image.png").stat().st_size > 1000
     code, out, _ = hound(capsys, *asked, "--run", "run", "--json")
     document = json.loads(out)
     assert code == 0
@@ -130,7 +130,7 @@ def test_runs_are_compared_and_a_slow_one_fails_the_build(capsys: pytest.Capture
         (("--device", "cuda:99"), "cannot use --device 'cuda:99'"),
         (("--models", "tv:resnet1"), "did you mean"),
         (("--fail-if-slower", "5%"), "expected --compare"),
-        (("--explain", "--charts", "x"), "cannot use --explain"),
+        (("--explain", "--charts", "png"), "cannot use --explain"),
         (("--scale", "linear"), "expected --charts"),
         (("--compare", "nowhere", "neither"), "expected a run folder"),
     ],

@@ -12,7 +12,10 @@ from modelhound import cli
 from modelhound.cli.console import open_console
 from modelhound.cli.offering import present, show_failures, write_charts
 from modelhound.records import Failure
+from modelhound.report.making import run_report
+from modelhound.report.pages import build_page
 from modelhound.report.verb_charts import charts_of
+from modelhound.settings import ReportSettings
 from modelhound.store import read_run
 from verb_runs import write_verb_runs
 
@@ -47,6 +50,14 @@ def test_tables_are_followed_by_how_to_get_the_page(capsys: pytest.CaptureFixtur
     assert opened == []
 
 
+def test_the_terminal_offers_the_next_steps_of_the_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for run in write_verb_runs(tmp_path).values():
+        present(run, document=dict, tables=lambda: None, json=False, show=False)
+        said = capsys.readouterr().out.splitlines()
+        page = build_page([read_run(run)])
+        assert [f"{label}: {command}" for label, command in page.next_steps] == said[:-2]
+
+
 def test_json_stands_alone_and_the_page_is_shown_all_the_same(
     capsys: pytest.CaptureFixture[str], opened: list[str], tmp_path: Path
 ) -> None:
@@ -58,22 +69,35 @@ def test_json_stands_alone_and_the_page_is_shown_all_the_same(
 
 def test_charts_and_an_analysis_go_where_they_are_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     charts = charts_of(read_run(write_verb_runs(tmp_path / "runs")["profile"]))[:1]
-    write_charts(lambda: charts, Path("drawn"), analysis=Path("told"), words=lambda drawn: f"{len(drawn)} chart")
-    assert {path.suffix for path in Path("drawn").iterdir()} == {".png", ".svg"}
+    run = Path("mine")
+    words = lambda drawn: f"{len(drawn)} chart"  # noqa: E731
+    write_charts(lambda: charts, ("png", "svg"), run=run, analysis=Path("told"), words=words)
+    assert {path.suffix for path in Path("mine/report-charts").iterdir()} == {".png", ".svg"}
     assert Path("told/README.md").read_text() == "1 chart"
     said = capsys.readouterr().err
-    assert "hound: 1 chart is in drawn" in said
+    assert "hound: 1 chart is in mine/report-charts" in said
     assert "hound: the analysis is in told/README.md" in said
 
 
 def test_nothing_measured_leaves_nothing_behind_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    write_charts(lambda: (), Path("drawn"))
-    assert not Path("drawn").exists()
+    write_charts(lambda: (), ("png",), run=Path("mine"))
+    assert not Path("mine").exists()
     assert "nothing to draw" in capsys.readouterr().err
 
 
 def test_charts_that_nobody_asked_for_are_not_drawn() -> None:
-    write_charts(lambda: pytest.fail("drawn"), None)
+    write_charts(lambda: pytest.fail("drawn"), (), run=Path("mine"))
+
+
+def test_a_verb_and_its_report_draw_the_charts_into_one_folder(tmp_path: Path) -> None:
+    run = write_verb_runs(tmp_path)["profile"]
+    charts = charts_of(read_run(run))[:1]
+    write_charts(lambda: charts, ("svg",), run=run)
+    (drawn,) = run.glob("*/*.svg")
+    before = drawn.read_bytes()
+    drawn.write_bytes(b"")
+    run_report(ReportSettings(runs=(run,), charts=("svg",)))
+    assert drawn.read_bytes() == before
 
 
 def test_what_happened_to_many_models_in_the_same_way_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """All verbs speak alike: what would do nothing is refused, one thing has one name, printed commands can be typed."""
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from modelhound import cli
 from modelhound.errors import RequestError
 from modelhound.records import (
     Failure,
+    ItemSkipped,
     LoaderAnswer,
     LoaderUsed,
     ModelDropped,
@@ -20,6 +22,7 @@ from modelhound.records import (
 )
 from modelhound.report.commands import command_on_same_data, command_to_train
 from modelhound.settings import LatencySettings, LoaderSearchSettings, SearchSettings
+from modelhound.store import read_run
 
 TAKES_MODELS = ("search", "train", "profile", "breakeven", "loader")
 FEW = ("--limit", "40", "--models", "zoo:resnet-glyphs")
@@ -81,9 +84,35 @@ def test_a_share_means_the_same_whoever_asks() -> None:
         SearchSettings("digits", finals="auto", finals_budget="15")
 
 
-def test_numbers_of_items_have_one_name(capsys: pytest.CaptureFixture[str]) -> None:
-    told = {complaint(capsys, "breakeven", "digits", name, "one") for name in ("--sizes", "--items")}
-    assert len(told) == 1
+@pytest.mark.parametrize("verb", TAKES_MODELS)
+def test_data_without_a_name_are_refused_in_the_words_of_data_that_are_not_there(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "cannot open data '': expected digits, fashion, sms or the path of" in complaint(capsys, verb, "")
+
+
+@pytest.mark.parametrize("verb", TAKES_MODELS)
+def test_models_are_filtered_alike(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--where 'params < 3' holds for none of 23, widen it" in complaint(
+        capsys, verb, "digits", "--models", "zoo:*", "--where", "params < 3"
+    )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "profile {} --parts full --joint none --batches 2 --batch 4 --warmup 0 --repeats 1 --classes 2",
+        "breakeven {} --sizes 20 --epochs 1 --modes full --pool none --repeats 1",
+    ],
+)
+def test_an_item_that_takes_no_part_is_named(
+    asked: str, capsys: pytest.CaptureFixture[str], image_folder: Callable[..., Path]
+) -> None:
+    photos = image_folder(num_classes=2, per_class=16)
+    (photos / "class0" / "broken.jpg").write_bytes(b"no image")
+    assert cli.run([*asked.format(photos).split(), "--models", "zoo:resnet-glyphs", "--run", "mine"]) == 0
+    assert "1 item was left out: class0/broken.jpg (" in capsys.readouterr().out
+    assert [each.item for each in read_run(Path("mine")).of(ItemSkipped)] == ["class0/broken.jpg"]
 
 
 def test_json_holds_nothing_that_only_the_record_file_needs() -> None:

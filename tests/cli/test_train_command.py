@@ -26,12 +26,15 @@ def hound(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
 
 def test_the_answer_carries_what_the_contract_says(hound: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = hound(
-        "train", "digits", *QUICK, "--limit", "60", "--device", "cpu", "--trace", "1", "--charts", "charts", "--json"
+        "train", "digits", *QUICK, "--limit", "60", "--device", "cpu", "--trace", "1", "--charts", "png", "--json"
     )
     assert code == 0, err
     answer: dict[str, Any] = json.loads(out)
     assert 0 <= answer["accuracy"] <= 1
     assert (answer["metric"], answer["score"]) == ("accuracy", answer["accuracy"])
+    low, high = answer["interval"]
+    assert low <= answer["score"] <= high
+    assert high - low > 0.2  # ten test items say little
     assert "kind" not in answer["operators"][0]
     (rank,) = answer["phases"]
     assert sum(rank["seconds"].values()) == pytest.approx(rank["wall_seconds"], rel=0.02)
@@ -43,7 +46,11 @@ def test_the_answer_carries_what_the_contract_says(hound: Callable[..., tuple[in
     assert answer["efficiency"] == {"zoo:mobilenet-shapes": {"1": 1.0}}
     assert (Path(answer["checkpoint"]) / "model.safetensors").is_file()
     assert json.loads(Path(answer["operators"][0]["trace"]).read_text())["traceEvents"]
-    assert {path.stem for path in Path("charts").glob("*.png")} >= {"train_phases", "train_losses", "train_verdicts"}
+    assert {path.stem for path in Path(answer["run"]).glob("report-charts/*.png")} >= {
+        "train_phases",
+        "train_losses",
+        "train_verdicts",
+    }
     file, arch = answer["runs"][0]["read_back"]["model"], answer["runs"][0]["read_back"]["arch"]
     code, out, err = hound("search", "digits", "--limit", "60", "--models", file, "--arch", arch, "--json")
     assert code == 0, err

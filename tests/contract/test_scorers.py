@@ -218,7 +218,7 @@ def test_features_that_are_not_finite_are_refused(scorer: str, bad: float) -> No
     features = given.features.clone()
     features[3, 4] = bad
     features[5, 0] = bad
-    with pytest.raises(ModelError, match="cannot score features: 2 of 1440 values are NaN or infinite"):
+    with pytest.raises(ModelError, match="cannot score features: 2 of 120 items give NaN or infinite values"):
         _judge(_classes(features, given.targets, 3), scorer)
 
 

@@ -29,6 +29,23 @@ def test_links_lead_to_files(page: Path) -> None:
             assert (page.parent / link).exists(), link
 
 
+def test_every_point_of_the_mission_has_a_command_and_something_that_holds_it() -> None:
+    lines = [line for line in MISSION.splitlines() if line.startswith("| ") and not line.startswith("| point |")]
+    assert len(lines) >= 35
+    for line in lines:
+        point, command, held = (cell.strip() for cell in line.strip("|").split("|"))
+        assert point
+        assert re.search(r"`[^`]+`", command), line
+        assert re.search(r"\]\(\.\./(tests|benchmarks/results)/[^)]+\)", held), line
+
+
+@pytest.mark.parametrize("before", ["`make demo` ends like this.*?```", r"\$ hound search digits .*?200"])
+def test_what_the_readme_shows_was_seen_on_a_machine_that_is_named(before: str) -> None:
+    shown = re.search(rf"{before}\n(.*?)```", README, flags=re.DOTALL)
+    assert shown is not None
+    assert shown[1] in (ROOT / "benchmarks" / "results" / "demo_epyc2_202611.md").read_text()
+
+
 def test_the_readme_shows_commands() -> None:
     assert len(COMMANDS) >= 5
 

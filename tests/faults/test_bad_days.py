@@ -1,7 +1,6 @@
 """Full disks, damaged files, files that vanish, memory that is taken away, workers that stop: the next start mends it all."""
 
 import json
-import multiprocessing
 import os
 import random
 import resource
@@ -19,6 +18,7 @@ import pytest
 
 import modelhound
 from fault_log import FAULT_SEED, counted
+from harmed_verbs import warm_context
 from layouts import encoded
 from modelhound.errors import HoundError
 from modelhound.store import read_run
@@ -39,9 +39,7 @@ def _scores(result: Any) -> list[tuple[str, int, float]]:
 
 def _in_child(work: Callable[..., None], *arguments: Any, seconds: float = 120) -> int | None:
     """In a process of its own, which has torch loaded already; None where it hangs."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["warm", "modelhound.verbs.search", "modelhound.measuring"])
-    process = context.Process(target=work, args=(dict(os.environ), *arguments))
+    process = warm_context().Process(target=work, args=(dict(os.environ), *arguments))
     process.start()
     process.join(seconds)
     if process.is_alive():
@@ -196,8 +194,8 @@ def _write_photos(root: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("harm", ["gone", "cut", "other"] if MANY else ["cut"])
-@counted("a file of the data gone or changed in mid-run", "search")
+@pytest.mark.parametrize("harm", ["gone", "cut", "other", "unreadable"] if MANY else ["unreadable"])
+@counted("a file of the data gone, changed or unreadable in mid-run", "search")
 def test_a_file_that_changes_in_mid_run_is_left_out_or_named(harm: str, tmp_path: Path) -> None:
     photos = _write_photos(tmp_path / "photos")
     victim = photos / "a" / "00.jpg"
@@ -206,9 +204,11 @@ def test_a_file_that_changes_in_mid_run_is_left_out_or_named(harm: str, tmp_path
     def watch(progress: Any) -> None:
         if progress.task == "reading models" and not begun.is_set():  # all items have been looked at by now
             begun.set()
-            if harm == "gone":
+            if harm in ("gone", "unreadable"):
                 victim.unlink()
-            else:
+            if harm == "unreadable":
+                victim.symlink_to(victim)  # nobody can open that, while rights would not keep root out
+            elif harm != "gone":
                 victim.write_bytes(victim.read_bytes()[:100] if harm == "cut" else b"no picture any more")
 
     options = {**OPTIONS, "limit": None, "watch": watch, "fresh": True}

@@ -1,5 +1,6 @@
 """The plain path on a CUDA device gives what the CPU gives, within what fp32 arithmetic in another order may change."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import modelhound
 from modelhound.data import open_dataset
 from modelhound.features import extract_features
+from modelhound.features.staging import Staging
 from modelhound.meter import Meter, describe_machine, resolve_device
 from modelhound.models import SOURCES
 from modelhound.records import to_plain
@@ -105,3 +107,40 @@ def test_the_gpu_is_described() -> None:
     machine = to_plain(describe_machine())
     assert machine["gpus"][0] == torch.cuda.get_device_name(0)
     assert machine["driver"]
+
+
+@pytest.mark.parametrize("piece_bytes", [1000, 1 << 20])
+def test_tensors_brought_together_are_those_that_torch_brings_one_by_one(piece_bytes: int) -> None:
+    torch.manual_seed(0)
+    tensors = [torch.randn(100), torch.tensor(7), torch.randn(64, 32, 3, 3), torch.randn(40, 30).T, torch.randn(9) > 0]
+    staging = Staging("cuda:0", piece_bytes=piece_bytes)
+    for _ in range(3):  # pieces are used again while the device may still read them
+        wanted = [
+            each.to("cuda:0", torch.bfloat16 if each.is_floating_point() else each.dtype).to(
+                memory_format=torch.channels_last if each.ndim == 4 else torch.preserve_format
+            )
+            for each in tensors
+        ]
+        for made, expected in zip(staging.bring(tensors, [each.to("meta") for each in wanted]), wanted, strict=True):
+            assert (made.dtype, made.stride()) == (expected.dtype, expected.stride())
+            assert torch.equal(made, expected)
+        tensors = [each.flip(0) if each.ndim else each + 1 for each in tensors]
+
+
+def test_a_host_that_waits_beside_earlier_work_takes_nothing_from_the_forward_passes() -> None:
+    matrix = torch.randn(8192, 8192, device="cuda:0")
+    alone = Meter("cuda:0")
+    for _ in range(3):  # the first ones load kernels
+        with alone.phase("forward", later=True):
+            matrix @ matrix
+    seconds = alone.samples[0].seconds[-1]
+    meter = Meter("cuda:0")
+    for _ in range(40):  # what was handed over before
+        matrix @ matrix
+    with meter.phase("forward", later=True):
+        with meter.phase("wait for data", on_host=True):
+            time.sleep(10 * seconds)  # the device has something to do all the while
+        matrix @ matrix
+    phases = {each.phase: each.total for each in meter.samples}
+    assert phases["forward"] > 0.5 * seconds
+    assert phases["wait for data"] < 5 * seconds

@@ -7,6 +7,7 @@ import os
 import pickle
 import struct
 import tarfile
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,23 @@ def test_names_that_climb_out_of_an_archive_stay_mere_names(tmp_path: Path) -> N
     assert isinstance(dataset.read(0), Image.Image)
     assert set(tmp_path.rglob("*")) - before <= {tmp_path / "cache", *(tmp_path / "cache").rglob("*")}
     assert any("links" in each.reason for each in dataset.skipped)
+
+
+def test_a_zip_whose_names_climb_out_is_refused_and_nothing_is_unpacked(tmp_path: Path) -> None:
+    """As data, and as weights: those of PyTorch are zip files."""
+    archive = tmp_path / "a" / "b" / "photos.zip"
+    archive.parent.mkdir(parents=True)
+    with zipfile.ZipFile(archive, "w") as made:
+        for name in ("../../../climbed.jpg", "/absolute.jpg", "model/../../data.pkl", "model/data.pkl"):
+            made.writestr(name, encoded(0))
+    (archive.parent / "model.pt").write_bytes(archive.read_bytes())
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match="it is a file"):
+        open_dataset(str(archive))
+    with pytest.raises(ModelError, match="cannot read weights"):
+        read_tensors("file:model", archive.parent / "model.pt")
+    assert set(tmp_path.rglob("*")) - before <= {tmp_path / "cache", *(tmp_path / "cache").rglob("*")}
+    assert not Path("/absolute.jpg").exists()
 
 
 def _write_photos(root: Path, number: int = 24) -> Path:

@@ -1,5 +1,6 @@
 """The engine gives what the plain path gives: exactly on a CPU in fp32, for every family, whatever is shared."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from finals_networks import write_coloured, write_networks
 from modelhound.compat import import_timm
 from modelhound.data import open_dataset
 from modelhound.data.decode import decode
-from modelhound.features import arrange, extract_features, many, suitable_batch, supply
+from modelhound.features import arrange, extract_features, suitable_batch, supply, surveying
 from modelhound.features.many import Session
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, find_models, source_of
@@ -83,6 +84,30 @@ def test_networks_with_a_trunk_in_common_that_are_fed_differently_keep_their_own
         assert torch.equal(found[str(model)], plain_rows(data, model)), model
 
 
+def test_a_file_that_is_cut_short_meanwhile_is_told_to_its_own_model_only(tmp_path: Path) -> None:
+    """Not to the one that shares all but the last layer with it, though the first of both is who lends what they share."""
+    data = open_dataset("fashion", limit=20)
+    one, other = (write_timm(tmp_path / name) for name in ("one", "other"))
+    weights = load_file(one / "model.safetensors")
+    last = [name for name, tensor in weights.items() if tensor.ndim == 4][-1]
+    save_file({**weights, last: -weights[last]}, other / "model.safetensors")
+    refs = find_models([f"file:{one}", f"file:{other}"])
+    made, lost = {}, {}
+    with Session(data, ModelSettings(), seed=0, device="cpu", remember=False) as session:
+        session.survey(dict.fromkeys(refs, ""), failed=fail)
+        os.truncate(one / "model.safetensors", 1000)
+        session.run(
+            [str(model) for model in refs],
+            range(20),
+            range(20),
+            done=lambda model, rows, keep: made.update({model: rows.features}),
+            failed=lambda model, phase, error: lost.update({model: str(error)}),
+        )
+    assert list(lost) == [f"file:{one}"]
+    assert "cut it short" in lost[f"file:{one}"]
+    assert torch.equal(made[f"file:{other}"], plain_rows(data, refs[1]))
+
+
 def test_what_the_forward_uses_around_its_modules_is_that_of_the_model_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,10 +124,29 @@ def test_what_the_forward_uses_around_its_modules_is_that_of_the_model_itself(
 def test_networks_of_several_kinds_may_be_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     data = open_dataset("fashion", limit=20)
     alone = rows_of(data, ONE_OF_EVERY_FAMILY)
-    monkeypatch.setitem(many._KINDS_AT_ONCE, "cpu", 4)
+    monkeypatch.setitem(surveying._KINDS_AT_ONCE, "cpu", 4)
     together = rows_of(data, ONE_OF_EVERY_FAMILY)
     assert list(together) == list(alone) != []
     assert all(torch.equal(together[model], alone[model]) for model in alone)
+
+
+@pytest.mark.parametrize(("at_once", "num_taken_apart"), [(1, 2), (2, 0)])
+def test_items_may_be_decoded_while_networks_are_taken_apart(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, num_taken_apart: int
+) -> None:
+    """What they want is known when they are built; where one that cannot be built is among them as well."""
+    monkeypatch.setitem(surveying._KINDS_AT_ONCE, "cpu", at_once)
+    models = [*find_models(["zoo:resnet-shapes", "zoo:vit-glyphs"]), ModelRef("file", "/nowhere")]
+    session = Session(open_dataset("fashion", limit=20), ModelSettings(), seed=0, device="cpu", remember=False)
+    known: list[tuple[int, int]] = []
+    lost: list[str] = []
+    session.survey(
+        dict.fromkeys(models, ""),
+        failed=lambda model, phase, error: lost.append(model),
+        forms_known=lambda: known.append((len(session.specimens), len(session._forms))),
+    )
+    assert known == [(num_taken_apart, 2)]
+    assert (len(session.specimens), lost) == (2, ["file:/nowhere"])
 
 
 def test_siblings_that_share_a_trunk_are_too_and_the_trunk_runs_once() -> None:

@@ -13,12 +13,12 @@ from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
-from modelhound.scores import FeatureSet, hscore_shrunk, nleep, probe, score, sfda, sgd_probe
+from modelhound.scores import FeatureSet, hscore_shrunk, logistic, nleep, score, sfda, sgd_probe
 from modelhound.scores.algebra import MOST_MAIN_DIRECTIONS, Algebra
 from modelhound.scores.knn import choose_num_neighbours
 from modelhound.scores.outcomes import judge_items
 from modelhound.scores.probe import fit_probe
-from modelhound.scores.ridge import RELATIVE_PENALTIES, leave_one_out
+from modelhound.scores.ridge import RELATIVE_PENALTIES, _find_freedoms, _leave_out
 
 Array = NDArray[np.float64]
 
@@ -73,6 +73,13 @@ def _refit(features: Array, targets: Array, penalty: float) -> Array:
     return predicted
 
 
+def _leave_each_out(algebra: Algebra, penalty: float) -> torch.Tensor:
+    kept = (algebra.spectrum.values / (algebra.spectrum.values + penalty))[:, None]
+    freedoms = _find_freedoms(algebra, kept)[:, 0]
+    blocks = algebra.fitted_blocks(kept * algebra.targets_in_left)
+    return torch.cat([_leave_out(algebra, rows, fitted, freedoms[rows]) for rows, fitted in blocks])
+
+
 @pytest.mark.parametrize("feature_set", RIDGE_SHAPES.values(), ids=RIDGE_SHAPES.keys())
 def test_ridge_in_closed_form_equals_refitting_without_each_item(feature_set: FeatureSet) -> None:
     features, labels = _plain(feature_set)
@@ -82,7 +89,7 @@ def test_ridge_in_closed_form_equals_refitting_without_each_item(feature_set: Fe
     errors, accuracies = [], []
     for relative in RELATIVE_PENALTIES:
         expected = _refit(features, targets, relative * scale)
-        (got,) = leave_one_out(algebra, [relative * scale])
+        got = _leave_each_out(algebra, relative * scale)
         np.testing.assert_allclose(got.numpy(), expected, rtol=0, atol=1e-8)
         errors.append(np.square(expected - targets).sum())
         accuracies.append((expected.argmax(1) == labels).mean())
@@ -160,9 +167,9 @@ def test_probe_equals_scikit_learn_on_the_same_split(monkeypatch: pytest.MonkeyP
         return float(np.abs(got - expected).max())
 
     assert largest_difference() < 5e-3  # where we stop by default
-    monkeypatch.setattr(probe, "_PRODUCTS", torch.float64)
-    monkeypatch.setattr(probe, "_GRADIENT", 1e-9)
-    monkeypatch.setattr(probe, "_MOST_STEPS", 1000)
+    monkeypatch.setattr(logistic, "_PRODUCTS", torch.float64)
+    monkeypatch.setattr(logistic, "_GRADIENT", 1e-9)
+    monkeypatch.setattr(logistic, "_MOST_STEPS", 1000)
     assert largest_difference() < 1e-6
 
 
@@ -512,9 +519,9 @@ def test_probe_on_labels_equals_scikit_learn_with_one_model_per_label(
     for label in range(4):
         model = LogisticRegression(tol=1e-10, max_iter=10_000, solver="newton-cg").fit(train, truth[~held_out, label])
         expected[:, label] = model.decision_function(test)
-    monkeypatch.setattr(probe, "_PRODUCTS", torch.float64)
-    monkeypatch.setattr(probe, "_GRADIENT", 1e-9)
-    monkeypatch.setattr(probe, "_MOST_STEPS", 1000)
+    monkeypatch.setattr(logistic, "_PRODUCTS", torch.float64)
+    monkeypatch.setattr(logistic, "_GRADIENT", 1e-9)
+    monkeypatch.setattr(logistic, "_MOST_STEPS", 1000)
     got = fit_probe(algebra, algebra.split(5)).logits(with_labels.features[torch.from_numpy(held_out)])
     np.testing.assert_allclose(got.numpy(), expected, rtol=0, atol=1e-5)
     value = score(with_labels, ["probe"], seed=5).values["probe"].value

@@ -3,6 +3,7 @@
 Starting a cluster takes half a minute, so that this is part of `make test-faults` (HOUND_RAY=1) and not of every test run.
 """
 
+import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import psutil
 import pytest
 
 import modelhound
-from fault_log import counted, wanted
+from fault_log import FAULT_SEED, counted, wanted
 from modelhound.measuring import deciding, spread
 from ray_cluster import meanwhile
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 NUM_KILLS = wanted("HOUND_NUM_RAY_KILLS", 1)
+NUM_NODE_KILLS = -(-NUM_KILLS // 2)
 RACERS = "zoo:resnet-garments_a,zoo:resnet-glyphs,zoo:vit-rotation,zoo:mobilenet-shapes,zoo:resmlp-rotation"
 OPTIONS: dict[str, Any] = {"limit": 400, "top": 1, "scorers": "ridge,knn", "workers": 0, "device": "cpu"}
 
@@ -69,7 +71,7 @@ def test_a_worker_killed_at_any_moment_is_replaced_and_nothing_is_lost(
         process.kill()
         killed.append(process.pid)
 
-    thread = meanwhile(kill, after=0.5 + 1.5 * attempt)
+    thread = meanwhile(kill, after=random.Random(f"Ray worker {attempt} {FAULT_SEED}").uniform(0, 7))
     result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
     thread.join(1)
     assert killed
@@ -98,9 +100,13 @@ def test_a_worker_that_stops_is_overtaken(
     assert _comparable(result) == expected
 
 
+@pytest.mark.parametrize("attempt", range(NUM_NODE_KILLS))
 @counted("kill of a Ray node", "search --on ray")
-def test_a_node_that_dies_is_done_without(cluster: Any, expected: dict[str, Any], tmp_path: Path) -> None:
-    """The last test: the cluster has one node less afterwards."""
+def test_a_node_that_dies_is_done_without(attempt: int, cluster: Any, expected: dict[str, Any], tmp_path: Path) -> None:
+    """The last test: the cluster has one node less afterwards, unless another is added."""
+    if not cluster.worker_nodes:
+        cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
+        cluster.wait_for_nodes()
     node = next(each for each in cluster.worker_nodes)
     done = threading.Event()
     in_time: list[bool] = []
@@ -109,7 +115,7 @@ def test_a_node_that_dies_is_done_without(cluster: Any, expected: dict[str, Any]
         cluster.remove_node(node, allow_graceful=False)
         in_time.append(not done.is_set())
 
-    thread = meanwhile(remove, after=3.0)
+    thread = meanwhile(remove, after=random.Random(f"Ray node {attempt} {FAULT_SEED}").uniform(0, 4))
     result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
     done.set()
     thread.join(60)

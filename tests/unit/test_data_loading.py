@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from modelhound.data import Batch, Dataset, Preprocessing, load_batches, open_dataset
+from modelhound.data import Batch, Dataset, Preprocessing, load_batches, loader_processes, open_dataset
 from modelhound.data.loading import _Batches, _choose_workers
 from modelhound.data.preprocessing import make_transform
 from modelhound.errors import DataError, RequestError
@@ -151,6 +152,55 @@ def test_ctrl_c_ends_all_workers_and_they_print_nothing(photos: Dataset) -> None
     assert errors.rstrip().endswith("KeyboardInterrupt")
     pids += [int(pid) for line in rest.splitlines() for pid in line.split()]
     assert not [pid for pid in pids if Path("/proc", str(pid)).exists()]
+
+
+def test_a_worker_that_is_stopped_is_given_up_after_a_while(photos: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP: it does not die, it does not answer, and it takes no signal but SIGKILL."""
+    monkeypatch.setattr(loader_processes, "_LOOK_SECONDS", 0.05)
+    batches = load_batches(photos, PREPROCESSING, batch=4, workers=1)
+    next(batches)
+    monkeypatch.setattr(loader_processes, "_DEADLINE_SECONDS", 0.3)
+    for child in multiprocessing.active_children():
+        os.kill(child.pid or 0, signal.SIGSTOP)
+    with pytest.raises(DataError, match=r"expected a batch within 0 s, but none came .*--workers 0"):
+        for _ in batches:
+            pass
+    assert multiprocessing.active_children() == []
+    assert "deadline of batches" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_stopped_worker_ends_with_whoever_stops_early(photos: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
+    batches = load_batches(photos, PREPROCESSING, batch=4, workers=1)
+    next(batches)
+    (child,) = multiprocessing.active_children()
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGSTOP)
+    batches.close()  # type: ignore[attr-defined]
+    child.join(5)
+    assert child.exitcode == -signal.SIGKILL
+
+
+def test_a_batch_for_which_there_is_no_shared_memory_is_a_data_error(photos: Dataset) -> None:
+    """Python drops what it cannot hand over to another process, and goes on."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))  # shared memory is a file, too
+    try:
+        with pytest.raises(DataError, match=r"exited unexpectedly; use --workers 0, or a smaller --batch"):
+            list(load_batches(photos, PREPROCESSING, batch=4, workers=1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_worker_whose_parent_was_killed_before_it_began_ends() -> None:
+    worker = multiprocessing.get_context("fork").Process(
+        target=loader_processes.begin_worker, args=(0,), kwargs={"parent": 1}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forking beside threads
+        worker.start()
+    worker.join(60)
+    assert worker.exitcode == 1
 
 
 def test_a_killed_worker_is_a_data_error_with_advice(photos: Dataset) -> None:

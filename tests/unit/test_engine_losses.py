@@ -1,4 +1,4 @@
-"""What the engine does with what is lost."""
+"""What the engine does with what is lost, and how far it runs ahead."""
 
 import weakref
 from types import SimpleNamespace
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from modelhound.features import engine
-from modelhound.features.engine import _Lost, run_plan
-from modelhound.plan import Step
+from modelhound.features.engine import _divide_weight_bytes, _Lost, run_plan
+from modelhound.plan import Chain, Costs, Segment, Step, make_plan, peak_bytes
 from modelhound.records import silent
 
 
@@ -84,3 +84,47 @@ def test_when_all_are_lost_no_more_items_are_decoded(monkeypatch: pytest.MonkeyP
     job = ScriptedJob({0: ("a",)}, num_models=1)
     assert run(monkeypatch, job, [step(None, "a")], num_chunks=5) == ["a"]
     assert job.num_opened == 1
+
+
+def plan_within(memory_bytes: float) -> Any:
+    """Three models that share nothing, each with a million bytes of weights."""
+    costs = Costs(
+        flops_per_second=1e9,
+        weight_bytes_per_second=1e9,
+        spill_bytes_per_second=0,
+        decode_seconds_per_item=0.0,
+        score_seconds=0.0,
+        launch_seconds=0.0,
+        batch_items=4,
+        memory_bytes=memory_bytes,
+    )
+    chains = [
+        Chain(
+            model=name,
+            input="pixels",
+            input_bytes_per_item=10,
+            segments=(
+                Segment(
+                    fingerprint=name,
+                    flops_per_item=1e6,
+                    output_bytes_per_item=10,
+                    weight_bytes=1_000_000,
+                    peak_bytes_per_item=30,
+                ),
+            ),
+        )
+        for name in ("a", "b", "c")
+    ]
+    return make_plan(chains, num_items=8, costs=costs)
+
+
+def test_weights_of_a_step_that_a_device_is_still_at_have_room_or_nobody_runs_ahead() -> None:
+    """The shelf may let go of them, but nobody else gets their memory before the step is through."""
+    for memory_bytes in (1e7, 3.2e6, 2.2e6, 1.1e6):
+        plan = plan_within(memory_bytes)
+        shelf_bytes, most_begun = _divide_weight_bytes(plan, device="cuda:0", lean=False)
+        beside = peak_bytes(plan) - (2 if plan.prefetch else 1) * 1_000_000 - 1_000_000 * len(plan.resident)
+        assert beside + shelf_bytes + most_begun * 1_000_000 <= memory_bytes
+        assert shelf_bytes >= 1_000_000
+        assert most_begun == (memory_bytes - peak_bytes(plan) >= 1_000_000)
+    assert _divide_weight_bytes(plan_within(1e7), device="cpu", lean=True)[1] == 0

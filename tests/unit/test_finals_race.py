@@ -12,11 +12,13 @@ from modelhound.analysis.finals import (
     FULL_EPOCHS,
     HIGH_NOTCHES,
     NUM_FOLDS,
+    USUAL_NOTCHES,
     FinalsRace,
     Outcome,
     Trial,
     beats_guessing,
     draw_folds,
+    num_starting,
     trial_epochs,
 )
 
@@ -47,7 +49,7 @@ class World:
         hardness = np.random.default_rng(self.seed).random(NUM_ITEMS)[tested]
         luck = np.random.default_rng([self.seed, place, trial.stage, trial.fold]).random(len(tested))
         right = (0.7 * hardness + 0.3 * luck) > min(left, 0.95)
-        return Outcome(item_scores=right.astype(np.float64), loss=float(left), seconds=trial_epochs(trial.stage))
+        return Outcome(item_scores=right.astype(np.float64), loss=float(left), seconds=trial_epochs(trial))
 
     def race(self, models: list[str], *, budget: float = 1e9, **options: object) -> FinalsRace:
         return FinalsRace(
@@ -94,9 +96,10 @@ def test_a_planted_winner_among_30_is_found_in_95_of_100_seeds_at_a_fifth_of_the
     found, costs = 0, []
     for seed in range(100):
         world = make_world(seed)
-        best = sorted(world.names, key=lambda name: -world.features[name])[:8]
+        by_features = sorted(world.names, key=lambda name: -world.features[name])
         full_seconds = float(len(world.names) * FULL_EPOCHS)
-        race = world.race(best, budget=0.2 * full_seconds)
+        num_finalists = num_starting([1.0] * len(world.names), 0.2 * full_seconds)
+        race = world.race(by_features[:num_finalists], budget=0.2 * full_seconds)
         finish(race, world.outcome)
         found += race.standings()[0].model == world.names[int(world.left.argmin())]
         costs.append(race.spent_seconds / full_seconds)
@@ -115,7 +118,7 @@ def test_noise_ends_without_a_winner_whatever_the_seed() -> None:
                 [world.seed, world.names.index(trial.model), trial.stage, trial.fold, trial.notch + 9]
             )
             right = (luck.random(len(tested)) < 1 / 6).astype(np.float64)
-            return Outcome(item_scores=right, loss=1.8, seconds=trial_epochs(trial.stage))
+            return Outcome(item_scores=right, loss=1.8, seconds=trial_epochs(trial))
 
         race = world.race(world.names[:8], features_tell=False)
         finish(race, by_luck)
@@ -132,20 +135,18 @@ def test_networks_that_are_equally_good_are_not_told_apart() -> None:
     assert not race.is_noise()
 
 
-def test_the_rungs_go_from_one_fold_and_two_rates_to_all_folds_and_longer_training() -> None:
+def test_the_rungs_go_from_one_fold_and_two_rates_to_longer_training_and_then_to_all_folds() -> None:
     world = make_world(0)
     race = world.race(world.names[:3], risk=-1.0, certainty=2.0)
-    ran = [(trial.notch, trial.fold, trial.stage) for trial in finish(race, world.outcome) if trial.model == "net-00"]
-    assert ran[:2] == [(0, 0, 0), (1, 0, 0)]
-    assert ran[2][1:] == (0, 0)
-    assert ran[2][0] in (-1, 2)
-    assert [each[1:] for each in ran[3:5]] == [(1, 0), (2, 0)]
-    assert [each[1:] for each in ran[5:]] == [(fold, stage) for stage in (1, 2) for fold in range(NUM_FOLDS)]
-    assert len({each[0] for each in ran[3:]}) == 1
+    ran = [trial for trial in finish(race, world.outcome) if trial.model == "net-00"]
+    assert [(trial.fold, trial.stage) for trial in ran] == [(0, 0), (0, 0), (0, 1), (0, 2), (1, 2), (2, 2)]
+    assert [trial.notch for trial in ran[:2]] == list(USUAL_NOTCHES)
+    assert len({trial.notch for trial in ran[2:]}) == 1
+    assert race.standings()[0].num_folds == NUM_FOLDS
 
 
-@pytest.mark.parametrize(("suits", "tried"), [(2, [1, 2]), (1, [1, 2, 0])])
-def test_of_few_images_the_highest_rates_come_first_and_a_third_only_below(suits: int, tried: list[int]) -> None:
+@pytest.mark.parametrize("suits", [2, 1])
+def test_each_network_goes_on_at_the_rate_that_suits_it(suits: int) -> None:
     world = make_world(0)
     race = world.race(world.names[:2], risk=-1.0, certainty=2.0, first_notches=HIGH_NOTCHES)
 
@@ -155,7 +156,7 @@ def test_of_few_images_the_highest_rates_come_first_and_a_third_only_below(suits
         return Outcome(item_scores=right, loss=0.0, seconds=1.0)
 
     ran = [trial for trial in finish(race, outcome) if trial.model == "net-00"]
-    assert [trial.notch for trial in ran if (trial.fold, trial.stage) == (0, 0)] == tried
+    assert [trial.notch for trial in ran if (trial.fold, trial.stage) == (0, 0)] == [2, 1]
     assert {trial.notch for trial in ran if trial.stage} == {suits}
 
 
@@ -163,7 +164,7 @@ def test_a_race_asks_for_the_same_after_a_kill() -> None:
     world = make_world(1)
     whole = world.race(world.names[:6], budget=90.0)
     ran = finish(whole, world.outcome)
-    for killed_after in (3, 14, len(ran) - 1, len(ran)):
+    for killed_after in (3, 7, 14, len(ran) - 1, len(ran)):
         again = world.race(world.names[:6], budget=90.0)
         for trial in ran[:killed_after]:
             again.tell(trial, world.outcome(trial))
@@ -178,10 +179,18 @@ def summary(race: FinalsRace) -> list[tuple[object, ...]]:
 def test_a_rate_that_diverges_leaves_the_others_to_choose_from() -> None:
     world = make_world(2)
     race = world.race(world.names[:2], risk=-1.0, certainty=2.0)
-    finish(race, lambda trial: None if (trial.model, trial.notch) == ("net-00", 1) else world.outcome(trial))
+    ran = finish(race, lambda trial: None if (trial.model, trial.notch) == ("net-00", 1) else world.outcome(trial))
     row = next(row for row in race.standings() if row.model == "net-00")
     assert row.state == "in"
-    assert row.notch in (0, -1)
+    assert row.notch == 0
+    assert [trial.notch for trial in ran if trial.model == "net-00" and trial.stage == 0] == [1, 0]
+
+
+def test_a_rate_below_both_is_tried_where_both_diverge() -> None:
+    world = make_world(2)
+    race = world.race(world.names[:2], risk=-1.0, certainty=2.0)
+    finish(race, lambda trial: None if trial.model == "net-00" and trial.notch >= 0 else world.outcome(trial))
+    assert {row.model: row.notch for row in race.standings()}["net-00"] == -1
 
 
 def test_a_finalist_that_diverges_at_every_rate_is_lost_and_the_others_go_on() -> None:
@@ -210,14 +219,21 @@ def test_nobody_left_ends_the_race() -> None:
 
 def test_a_budget_is_not_overdrawn_and_keeps_the_likeliest_going() -> None:
     world = make_world(5)
-    needed = sum(world.race(world.names[:6]).rung_seconds(rung) for rung in range(3))
-    race = world.race(world.names[:6], budget=needed + 3 * trial_epochs(1) * 2, risk=-1.0, certainty=2.0)
-    finish(race, world.outcome)
-    assert race.spent_seconds <= needed + 3 * trial_epochs(1) * 2
-    states = [row.state for row in race.standings()]
-    assert states.count("left behind") == 4
+    race = world.race(world.names, budget=0.13 * FULL_EPOCHS * len(world.names), certainty=2.0)
+    ran = finish(race, world.outcome)
+    assert race.spent_seconds <= 0.13 * FULL_EPOCHS * len(world.names)
     assert race.ended == "budget"
-    assert race.standings()[0].stage == 1
+    rows = race.standings()
+    assert [row.state for row in rows].count("left behind") > 20
+    by_stage = [sum((trial.fold, trial.stage) == (0, stage) for trial in ran) for stage in range(3)]
+    assert by_stage[0] > 30
+    assert by_stage[0] > 4 * by_stage[1] > 4 * by_stage[2] > 4
+    assert [row.stage for row in rows] == sorted((row.stage for row in rows), reverse=True)
+
+
+@pytest.mark.parametrize(("budget", "num"), [(1.0, 2), (20.0, 7), (100.0, 9)])
+def test_half_of_the_budget_is_for_trying_everybody_once(budget: float, num: int) -> None:
+    assert num_starting([1.0] * 9, budget) == num
 
 
 def test_chances_add_up_to_one_and_only_a_winner_that_is_certain_is_called_so() -> None:
@@ -225,8 +241,7 @@ def test_chances_add_up_to_one_and_only_a_winner_that_is_certain_is_called_so() 
     seen = set()
     for seed in range(30):
         world = make_world(seed)
-        needed = sum(world.race(world.names[:6]).rung_seconds(rung) for rung in range(3))
-        race = world.race(world.names[:6], budget=needed + 18.0)
+        race = world.race(world.names[:12], budget=80.0)
         finish(race, world.outcome)
         rows = race.standings()
         assert sum(row.chance for row in rows) == pytest.approx(1.0)

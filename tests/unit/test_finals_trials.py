@@ -86,19 +86,52 @@ def test_a_stage_goes_on_from_the_one_before_and_begins_anew_where_that_is_gone(
     run_trial(msgspec.structs.replace(asked, cycles=(2,)), room)
     gone_on = run_trial(asked, room)
     assert gone_on.num_steps == 4 * (40 // 8)
-    assert Path(gone_on.checkpoint).name == "epoch-00002"
+    assert Path(gone_on.checkpoint).name == "epoch-00006"  # two and four of them
     shutil.rmtree(folder)
     anew = run_trial(asked, room)
     assert anew.loss == pytest.approx(gone_on.loss)
     # a kill after the checkpoint was written and before the result was: the stage is run again, and not on top of itself
     again = run_trial(asked, room)
     assert again.loss == pytest.approx(gone_on.loss)
+    # of a stage that was damaged since, nothing is used
+    shutil.rmtree(folder)
+    run_trial(msgspec.structs.replace(asked, cycles=(2,)), room)
+    damaged = bytearray((folder / "epoch-00002" / "head.safetensors").read_bytes())
+    damaged[-2] ^= 64
+    (folder / "epoch-00002" / "head.safetensors").write_bytes(damaged)
+    assert run_trial(asked, room).loss == pytest.approx(gone_on.loss)
 
 
 def test_a_loss_that_is_no_number_is_told_and_not_raised(networks: dict[str, str], room: Classroom) -> None:
     result = run_trial(request(networks["exploding"]), room)
     assert "expected a finite loss" in result.error
     assert result.item_scores == b""
+
+
+def test_a_loss_that_is_no_number_on_the_tested_items_is_told_and_not_raised(
+    networks: dict[str, str], room: Classroom
+) -> None:
+    result = run_trial(request(networks["spoiled"]), room)
+    assert "expected a finite loss, found nan on the items it is tested on" in result.error
+    assert (result.item_scores, result.loss) == (b"", 0.0)
+
+
+@pytest.mark.parametrize("change", ["items", "folds", "weights", "precision"])
+def test_a_stage_does_not_go_on_from_one_of_other_items_or_weights(
+    networks: dict[str, str], room: Classroom, tmp_path: Path, change: str
+) -> None:
+    asked = request(networks["sharp"], cycles=(1, 1), folder=str(tmp_path / "checkpoints"), stamp="a", precision="fp32")
+    run_trial(msgspec.structs.replace(asked, cycles=(1,)), room)
+    if change == "items":
+        others = open_dataset(str(write_coloured(tmp_path / "others", noise=10.0)))
+        room = dataclasses.replace(room, dataset=others, held=HeldItems(others, "cpu"))
+    elif change == "folds":
+        room = dataclasses.replace(room, folds=np.roll(room.folds, 1))
+    else:
+        asked = msgspec.structs.replace(asked, **({"stamp": "b"} if change == "weights" else {"precision": "auto"}))
+    changed = run_trial(asked, room)
+    anew = run_trial(msgspec.structs.replace(asked, folder=str(tmp_path / "anew")), room)
+    assert (changed.error, changed.loss, changed.item_scores) == ("", anew.loss, anew.item_scores)
 
 
 def test_a_probe_tells_seconds_per_item(networks: dict[str, str], room: Classroom) -> None:

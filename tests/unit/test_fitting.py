@@ -94,7 +94,7 @@ def test_two_samples_say_nothing_of_their_error() -> None:
         (seconds_text(0.9999), "1 s"),
         (seconds_text(123.4), "123 s"),
         (seconds_text(2.5e-10), "0.25 ns"),
-        (seconds_text(0.0), "0 ns"),
+        (seconds_text(0.0), "0 s"),
         (number_text(50176), "50,200"),
         (number_text(1e-12), "1e-12"),
         (share_text(-0.001), "0.00"),

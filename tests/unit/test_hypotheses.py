@@ -141,7 +141,7 @@ def test_a_floor_without_host_and_device_times_is_left_open() -> None:
 
 def test_a_fixed_part_is_named_with_its_share_of_the_smallest() -> None:
     told = answer(lambda x: 0.006 + 0.001 * x, device=lambda x: 0.002 + 0.001 * x)
-    assert "0.86 of the smallest: launch-bound, 0.57 of the time the device waits" in told.sentence
+    assert "86% of the smallest: launch-bound, 0.57 of the time the device waits" in told.sentence
 
 
 def test_time_that_never_grows_is_explained_too() -> None:

@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -108,6 +109,19 @@ def test_the_verdict_names_the_pair_its_regret_and_what_is_as_good() -> None:
     assert "As good within noise: 20 x 4." in verdict
     assert "Decode-bound (2 of 2): with loading for free 5.0x faster." in verdict
     assert "too short" not in verdict
+
+
+def test_a_run_that_loading_for_free_would_halve_is_not_called_compute_bound_alone() -> None:
+    table = times()
+    alike = [
+        msgspec.structs.replace(each, speedup_if_free=1.97)
+        for each in find_best_pairs(table, PAIR, [parts(0.001, 0.01)], around())
+    ]
+    assert alike[0].bounds == ("compute", "loading")
+    assert "Compute- and loading-bound (1 of 1): with loading for free 2.0x faster." in state_verdict(
+        rate_pairs(table), alike, around()
+    )
+    assert "compute and loading bound m (" in advise(alike, [parts(0.001, 0.01)], PAIR, (), around())[0].text
 
 
 def test_a_run_of_two_batches_is_too_short_to_tell() -> None:

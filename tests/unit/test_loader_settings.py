@@ -42,7 +42,7 @@ def test_lists_of_numbers_are_taken_as_text_and_as_numbers() -> None:
         ("kind", "cooked", "--kind"),
         ("budget", 0, "--budget"),
         ("budget", 2.0, "--budget"),
-        ("items", 0, "--items"),
+        ("length", 0, "--length"),
         ("prefetch", 0, "--prefetch"),
         ("tune", "batch", "--tune"),
         ("pin", "maybe", "--pin"),
@@ -96,6 +96,27 @@ def test_what_is_remembered_is_found_for_data_that_load_alike_and_no_other(image
     assert found is not None
     assert (found.batch, found.workers) == (32, 1)
     assert remembered_loader(digits, device="cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("found_for", "len_now", "is_used"),
+    [(40, 40, True), (40, 100, True), (40, 600, False), (40, 1000, False), (1000, 40, True), (400, 1000, True)],
+)
+def test_what_was_found_for_short_runs_is_not_used_for_long_ones(found_for: int, len_now: int, is_used: bool) -> None:
+    now = open_dataset("digits", limit=len_now)
+    about = {"data_kind": data_kind(now), "machine": machine_kind("cpu")}
+    remember_loader(LoaderSettings(batch=8, workers=0, num_items=found_for, **about))
+    assert (remembered_loader(now, device="cpu") is not None) == is_used
+
+
+def test_what_was_found_for_long_runs_outlives_what_is_found_for_short_ones() -> None:
+    now = open_dataset("digits", limit=1000)
+    about = {"data_kind": data_kind(now), "machine": machine_kind("cpu")}
+    remember_loader(LoaderSettings(batch=64, workers=2, num_items=50_000, **about))
+    remember_loader(LoaderSettings(batch=8, workers=0, num_items=40, **about))
+    found = remembered_loader(now, device="cpu")
+    assert found is not None
+    assert (found.batch, found.workers) == (64, 2)
 
 
 def used(path: Path | None, photos: str, *, plain: bool, batch: int | None = None, workers: int | None = None) -> Any:

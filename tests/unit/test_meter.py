@@ -108,19 +108,20 @@ class Event:
 def test_what_the_device_notes_is_asked_for_later_and_what_lies_within_is_taken_off(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    events = [Event(each) for each in (1000.0, 8000.0, 9000.0, 9500.0)]
+    """The second time the host waits for two seconds while the device is still at what it was given before."""
+    events = [Event(each) for each in (1000.0, 2000.0, 4000.0, 8000.0, 9000.0, 9100.0, 9100.0, 9500.0)]
     noted = iter(events)
     monkeypatch.setattr(Meter, "_note_now", lambda meter: next(noted))
-    monkeypatch.setattr(Meter, "_synchronise", lambda meter: None)
+    monkeypatch.setattr(Meter, "_synchronise", lambda meter: pytest.fail("nobody waits here"))
     meter = Meter()
     meter.device = "cuda"
     for _ in range(2):
-        with meter.phase("forward", later=True), meter.phase("spill"):
+        with meter.phase("forward", later=True), meter.phase("wait", on_host=True):
             clock.spend(2.0)
     assert not any(each.is_over for each in events)  # nobody has waited
-    # Seven seconds by the device with two of the other phase in them; then half a second, which cannot hold two.
-    assert seconds_of(meter) == {"forward": (5.0, 0.0), "spill": (2.0, 2.0)}
-    assert seconds_of(meter)["forward"] == (5.0, 0.0)  # and not once more
+    # Seven seconds by the device, two of them without anything to do; then half a second without a pause.
+    assert seconds_of(meter) == {"forward": (5.0, 0.5), "wait": (2.0, 0.0)}
+    assert seconds_of(meter)["forward"] == (5.0, 0.5)  # and not once more
 
 
 def test_a_meter_counts_the_peak_of_memory_anew_unless_it_shall_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:

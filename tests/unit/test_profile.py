@@ -268,9 +268,9 @@ def test_last_layers_by_share_and_by_number(text: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"parts": "half"}, "cannot use layers 'half': expected full, a share such as 50% or a number"),
-        ({"parts": "0"}, "cannot use layers '0'"),
-        ({"parts": "120%"}, "cannot use layers '120%'"),
+        ({"parts": "half"}, "cannot run 'half' of a model: expected full, a share such as 50% or a number"),
+        ({"parts": "0"}, "cannot run '0'"),
+        ({"parts": "120%"}, "cannot run '120%'"),
         ({"joint": "full"}, "cannot use --joint full"),
         ({"parts": (), "joint": "none"}, "cannot profile nothing"),
         ({"heads": "1"}, "expected one number from 2 to 64"),

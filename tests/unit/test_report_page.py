@@ -47,9 +47,12 @@ def test_the_page_answers_which_model_how_sure_how_fast_and_why(tmp_path: Path) 
     assert plain_text(page.answer).startswith("zoo:best suits fashion best: ")
     assert ", 95% interval)" in plain_text(page.answer)
     assert [figure.question for figure in page.figures] == ["Which model", "How sure", "How fast", "Why"]
-    assert page.figures[1].value == "100% chance"
+    assert page.figures[1].value == ">99% chance"  # resampling never makes certain
     assert "over middle, the first that is clearly worse" in page.figures[3].note
-    assert page.next_step == ("Fine-tune it", "hound train fashion --model zoo:best")
+    assert page.next_steps == (("Fine-tune it on all items", "hound train fashion --model zoo:best"),)
+    (time,) = (plain_text(sentence) for sentence in page.sentences)
+    assert time.startswith("Where the ")
+    assert time.endswith("of model time went (cpu): forward 60%, score 20%, read weights 10%, other 10%.")
 
 
 def test_the_page_holds_every_section_that_has_records(tmp_path: Path) -> None:

@@ -35,14 +35,14 @@ def test_latency_says_by_which_law_times_grow_and_what_bounds_them(pages: dict[s
 
 def test_loader_names_the_pair_and_what_it_costs(pages: dict[str, Page]) -> None:
     page = pages["loader"]
-    assert plain_text(page.answer) == "Batches of 8 with 1 loader process for raw items suit all 2 models."
+    assert plain_text(page.answer) == "Batches of 8 with 1 loader process for raw items suit both models."
     assert figures_of(page) == {
         "Which pair": "8 × 1",
         "How sure": "90% chance",
         "How fast": "100 items/s",
         "Why": "decode-bound",
     }
-    assert page.next_step == ("Use it", "hound search photos --loader loader.json")
+    assert page.next_steps == (("Use it", "hound search photos --loader loader.json"),)
     (numbers,) = [section for section in page.sections if section.name == "answer"]
     captions = [block.caption.partition(".")[0] for block in numbers.blocks if isinstance(block, Table)]
     assert captions == ["Regret of pairs", "Models"]  # and no table of the fields of what is recommended
@@ -62,7 +62,7 @@ def test_train_gives_the_score_with_its_interval_the_bound_and_the_scaling(pages
 
 def test_profile_names_what_is_slow_and_what_running_less_saves(pages: dict[str, Page]) -> None:
     page = pages["profile"]
-    assert plain_text(page.answer) == "The forward pass takes most of the time for 1 of 1 model."
+    assert plain_text(page.answer) == "The forward pass takes most of the time for the model."
     figures = figures_of(page)
     assert figures["What is slow"] == "forward"
     assert figures["If that were free"] == "4.3x faster"  # 3.91 s, of which 3 are not the forward pass's

@@ -13,6 +13,7 @@ from modelhound.scores import FeatureSet, gbc, knn, score
 from modelhound.scores.algebra import Algebra, add_square, mirror
 from modelhound.scores.leep import leep
 from modelhound.scores.nleep import start
+from modelhound.scores.probe import fit_probe
 from modelhound.scores.registry import REGISTRY
 from modelhound.scores.split import draw_held_out, draw_held_out_of_each_class
 from modelhound.settings import ACCURACY_SCORERS, DEFAULT_SCORERS, SCORERS, Task
@@ -120,6 +121,32 @@ def test_numbers_that_are_a_linear_function_of_the_features_have_an_r2_of_one() 
     targets = features.double() @ torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64) + 7
     given = FeatureSet(features=features, targets=targets, num_classes=1, task="regression")
     assert score(given, ["ridge"], seed=0).values["ridge"].value == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("scorer", ["ridge", "knn"])
+def test_numbers_far_from_zero_are_told_as_well_as_those_near_it(scorer: str) -> None:
+    """Moments of a day as seconds since 1970, say; items that look alike share the last seat."""
+    features = torch.randn(16, 3, generator=torch.Generator().manual_seed(0)).repeat(5, 1)
+    numbers = features.double().sum(1) + torch.arange(80) % 7
+
+    def told(offset: float) -> float:
+        given = FeatureSet(features=features, targets=numbers + offset, num_classes=1, task="regression")
+        return score(given, [scorer], seed=0).values[scorer].value
+
+    assert told(1e8) == pytest.approx(told(0.0), abs=1e-5)
+
+
+@pytest.mark.parametrize("distance", [1e4, 1e15])
+def test_a_held_out_item_far_off_does_not_change_what_is_learned(distance: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) % 4
+    features = torch.randn(400, 32, generator=generator) + 0.7 * torch.randn(4, 32, generator=generator)[labels]
+    near = Algebra(FeatureSet(features=features, targets=labels, num_classes=4))
+    features = features.clone()
+    features[near.split(0).held_out.nonzero()[0]] *= distance
+    far = Algebra(FeatureSet(features=features, targets=labels, num_classes=4))
+    expected, found = (fit_probe(each, each.split(0)).weights for each in (near, far))
+    assert float((found - expected).abs().max()) < 0.01 * float(expected.abs().max())
 
 
 def test_labels_are_tested_on_a_fifth_of_the_items_drawn_by_the_seed() -> None:
@@ -379,3 +406,14 @@ def test_one_hot_features_save_their_whole_coding_rate_but_one_direction_per_cla
     # 3 directions of variance 1/3 for all items, one of length 1 for each class
     expected = 1.5 * np.log(1 + 1e4 / 3) - 0.5 * np.log(1 + 1e4)
     assert score(given, ["transrate"], seed=0).values["transrate"].value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("num_features", [3, 8, 200])
+def test_classes_without_any_spread_have_labels_that_are_certain(num_features: int) -> None:
+    """Of the scatter within classes only rounding is left, which is no scatter of anything."""
+    labels = torch.zeros(60, dtype=torch.int64)
+    labels[-2:] = torch.tensor([1, 2])
+    for seed in range(20):
+        means = torch.randn(3, num_features, generator=torch.Generator().manual_seed(seed))
+        given = FeatureSet(features=means[labels], targets=labels, num_classes=3)
+        assert score(given, ["sfda"], seed=0).values["sfda"].value == pytest.approx(0.0, abs=1e-3)

@@ -1,5 +1,6 @@
 """What a run folder promises: nothing finished is lost, nothing half-written is believed, one writer at a time."""
 
+import math
 import multiprocessing
 import os
 import resource
@@ -8,6 +9,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from modelhound.errors import RequestError, RunBusyError, StoreError
@@ -49,6 +51,29 @@ def test_records_come_back_as_they_went_in(tmp_path: Path) -> None:
         assert run.read(ModelMeasured) == given
         assert run.read(Failure) == [failure(1)]
         assert run.read(ItemSkipped) == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_is_refused_by_name_and_nothing_is_written(tmp_path: Path, value: float) -> None:
+    bad = msgspec.structs.replace(measured("zoo:b"), scores={"ridge": 0.5, "knn": value})
+    with opened(tmp_path / "run") as run:
+        run.append(measured("zoo:a"))
+        with pytest.raises(StoreError, match=rf"^cannot keep ModelMeasured of zoo:b: .*scores\.knn is {value};"):
+            run.append(bad)
+        assert run.read(ModelMeasured) == [measured("zoo:a")]
+
+
+def test_a_sample_that_is_no_number_is_named_by_its_place(tmp_path: Path) -> None:
+    phases = (PhaseSamples(phase="forward", seconds=(0.25,)), PhaseSamples(phase="score", seconds=(0.5, math.nan)))
+    with opened(tmp_path / "run") as run, pytest.raises(StoreError, match=r"but phases\.1\.seconds\.1 is nan"):
+        run.append(msgspec.structs.replace(measured("zoo:a"), phases=phases))
+
+
+def test_an_answer_with_a_number_that_is_none_is_refused_and_the_run_stays_unfinished(tmp_path: Path) -> None:
+    answer = Ranking(rests_on=(), confidence=math.nan, num_items=0, models=(), by_size=(), size_agreement=None)
+    with opened(tmp_path / "run") as run, pytest.raises(StoreError, match="cannot keep Ranking: .* confidence is nan"):
+        run.write_answer(answer, headline="")
+    assert not list_runs(tmp_path)[0].finished
 
 
 def test_a_half_written_last_line_is_cut_and_the_next_record_is_whole(tmp_path: Path) -> None:

@@ -174,6 +174,19 @@ def test_who_waits_for_items_gets_them_when_they_are_there_or_the_error() -> Non
         broken.wait(11)
 
 
+def test_who_waits_is_told_whatever_ends_decoding_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the memory for all items is not to be had, after the first of them were decoded."""
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)  # and torch.cuda.stream(None) does nothing
+    supply = Supply(open_dataset("digits", limit=20), device="cpu", dtype=torch.float32)
+    growing = _Growing(20, "cpu")
+    monkeypatch.setattr(growing, "_make_room_like", lambda made: 1 / 0)
+    monkeypatch.setattr(supply_module, "_BLOCK", 10)
+    with pytest.raises(ZeroDivisionError):
+        supply._decode_blocks(growing, range(20), [SMALL])
+    with pytest.raises(ZeroDivisionError):
+        growing.wait(10)
+
+
 def test_nothing_is_decoded_ahead_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     data = open_dataset("digits", limit=20)
     monkeypatch.setattr(supply_module, "decode", lambda *_, **__: pytest.fail("decoded"))

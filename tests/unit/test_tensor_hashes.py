@@ -1,13 +1,14 @@
 """Digests of tensors, from memory and straight from files."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from modelhound.models.tensor_hashes import hash_files, hash_tensor
+from modelhound.models.tensor_hashes import TensorHasher, hash_files, hash_tensor
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64),
@@ -86,3 +87,40 @@ def test_a_type_that_is_not_known_gives_none(tmp_path: Path) -> None:
 def test_one_bad_file_among_good_ones_and_a_missing_one_give_none(tmp_path: Path) -> None:
     save_file({"a": some(torch.float32, 5)}, tmp_path / "good.safetensors")
     assert hash_files([tmp_path / "good.safetensors", tmp_path / "missing.safetensors"]) == {}
+
+
+def test_near_copies_have_the_digests_that_each_has_by_itself(tmp_path: Path) -> None:
+    """Larger and smaller than what is compared at once; files of the same header, and one of another."""
+    torch.manual_seed(0)
+    first = {"large": torch.randn(700, 600), **{f"small {number}": torch.randn(9, 9) for number in range(20)}}
+    first |= {"count": torch.tensor(3), "nothing": torch.empty(0, 2)}
+    changed = first["large"].clone()
+    changed[-1, -1] += 1
+    models = [
+        first,
+        dict(first),
+        {**first, "small 7": -first["small 7"]},
+        {**first, "large": changed, "count": torch.tensor(4)},
+        {**first, "small 7": torch.randn(3, 27)},
+    ]
+    hasher = TensorHasher()
+    for number, tensors in enumerate(models):
+        save_file(tensors, tmp_path / f"{number}.safetensors")
+    paths = [tmp_path / f"{number}.safetensors" for number in range(len(models))]
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(lambda path: hasher.hash_files([path]), paths))
+    for digests, tensors in zip(found, models, strict=True):
+        assert digests == {name: hash_tensor(tensor) for name, tensor in tensors.items()}
+    assert len({tuple(digests.items()) for digests in found}) >= 4
+
+
+def test_a_damaged_file_of_a_known_kind_gives_none_and_the_next_is_not_held_up(tmp_path: Path) -> None:
+    hasher = TensorHasher()
+    tensors = {"a": some(torch.float32, 50), "b": some(torch.float32, 50)}
+    for name in ("one", "two", "three"):
+        save_file(tensors, tmp_path / name)
+    (tmp_path / "two").write_bytes((tmp_path / "two").read_bytes()[:-1])
+    expected = {name: hash_tensor(tensor) for name, tensor in tensors.items()}
+    assert hasher.hash_files([tmp_path / "one"]) == expected
+    assert hasher.hash_files([tmp_path / "two"]) == {}
+    assert hasher.hash_files([tmp_path / "three"]) == expected

@@ -299,6 +299,13 @@ def test_findings_are_refuted_or_left_open_where_that_is_so() -> None:
     }
 
 
+def test_times_of_zero_tell_nothing() -> None:
+    trained = [run(1, "timm:x", 10), run(1, "timm:y", 20)]
+    none = [each for n in (1, 2, 4) for each in ranks(n, forward=0.0, wait=0.0)]
+    none.append(rank(1, model="timm:y", forward=0.0))
+    assert {each.outcome for each in check_findings(trained, none)} == {"cannot be told"}
+
+
 @pytest.mark.parametrize(("seconds", "outcome"), [(0.2, "holds"), (0.05, "does not hold"), (0.101, "cannot be told")])
 def test_what_costs_about_the_same_does_not_cost_more(seconds: float, outcome: str) -> None:
     trained = [run(1, "timm:small", 10), run(1, "timm:large", 20)]

@@ -2,6 +2,7 @@
 
 import errno
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from modelhound.features import build_network
 from modelhound.models import ModelRef, source_of
 from modelhound.settings import PLAIN, ModelSettings
 from modelhound.training import Trained, fine_tune
-from modelhound.training.checkpoints import Keeper
+from modelhound.training.checkpoints import Keeper, is_whole
 from tiny_encoders import write_timm, write_vit
 from train_things import brightness, quick, tiny_network
 
@@ -78,9 +79,45 @@ def test_a_checkpoint_of_another_recipe_is_refused(dataset: Dataset, tmp_path: P
         fine_tune(tiny_network(), dataset, quick(epochs=1, rate=0.5), checkpoints=tmp_path / "kept")
 
 
-def test_a_damaged_checkpoint_is_refused_with_advice(dataset: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "file", ["model.safetensors", "head.safetensors", "trained.json", "state.pt", "checksums.json"]
+)
+def test_of_a_damaged_checkpoint_nothing_is_used_and_training_ends_the_same(
+    file: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    """One byte, in the middle: most files would still be read, and tell something else."""
+    whole = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "whole")
+    began = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
+    assert began.checkpoint is not None
+    content = bytearray((began.checkpoint / file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (began.checkpoint / file).write_bytes(content)
+    resumed = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
+    assert resumed.losses == whole.losses
+    assert [each.score for each in resumed.epochs] == [each.score for each in whole.epochs]
+    assert resumed.num_steps == whole.num_steps
+    assert any("epoch-00002 was damaged" in note for note in resumed.notes)
+    assert is_whole(tmp_path / "kept" / "epoch-00002")
+
+
+def test_before_a_damaged_checkpoint_one_that_is_whole_is_gone_on_from(dataset: Dataset, tmp_path: Path) -> None:
+    recipe = quick(epochs=3, patience=9)  # keeps the best beside the newest
+    whole = fine_tune(tiny_network(), dataset, recipe, checkpoints=tmp_path / "kept")
+    newest = tmp_path / "kept" / "epoch-00003"
+    shutil.copytree(newest, tmp_path / "kept" / "epoch-00004")
+    (tmp_path / "kept" / "epoch-00004" / "head.safetensors").unlink()
+    resumed = fine_tune(tiny_network(), dataset, recipe, checkpoints=tmp_path / "kept")
+    assert resumed.num_steps == 0
+    assert resumed.losses == whole.losses
+
+
+def test_a_checkpoint_without_checksums_is_believed_and_one_that_cannot_be_read_is_refused(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     trained = fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept")
     assert trained.checkpoint is not None
+    (trained.checkpoint / "checksums.json").unlink()
+    assert fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept").num_steps == 0
     (trained.checkpoint / "model.safetensors").write_bytes(b"nothing of the kind")
     with pytest.raises(ModelError, match="delete it or choose another --run"):
         fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept")

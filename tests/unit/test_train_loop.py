@@ -16,9 +16,9 @@ from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.features import build_network
 from modelhound.models import ModelRef, Network, source_of
 from modelhound.records import Progress
+from modelhound.records.train import STEP_PHASES
 from modelhound.settings import PLAIN, PrepareSettings, RecipeSettings
 from modelhound.training import Delays, fine_tune, set_up, split_items, tracing
-from modelhound.training.accounting import STEP_PHASES
 from modelhound.training.augmenting import Augmentation
 from modelhound.training.feed import Course
 from modelhound.training.recipe import Schedule

@@ -6,7 +6,8 @@ Nothing here imports torch, opens a file or reads a clock.
 
 A job of n items costs  weights + (start of loading + n * loading) + (warm-up + n * forward) + scoring(n)  seconds: four
 straight lines in n, of which the highest is the bottleneck. Where the highest changes, the bottleneck moves. Intervals come
-from drawing the batches and the readings of weights again, with replacement.
+from drawing again: the batches with replacement; what a job does once, reading and scoring, by Student's law with the spread
+that repeats of it show.
 """
 
 import zlib
@@ -42,6 +43,8 @@ PHASES = tuple(phase for phases in GROUPS.values() for phase in phases)
 _CONFIDENCE = 0.95
 _NUM_DRAWS = 400
 _MOST_ITEMS = 1e7
+_LEAST_FREEDOM = 2  # two repeats have one degree of freedom, whose law has no variance: the interval would tell nothing
+_NOTABLE = 0.05  # of the wall clock
 _OFTEN = 0.9  # of the draws must show a move for it to have an interval
 _CURES = {
     "weights": "with weights for free",
@@ -97,6 +100,8 @@ class _Job:
         self.record = record
         self.seconds = {group: sum(map(record.seconds_of, phases)) for group, phases in GROUPS.items()}
         self.other = record.wall_seconds - sum(self.seconds.values())
+        self.hidden = max(0.0, sum(record.load_seconds) - record.seconds_of("wait for data"))
+        """Loading that goes on beside the forward pass: without that, it would be waited for."""
         random = np.random.default_rng([seed, zlib.crc32(record.key.encode()), record.num_items])
         reads = record.cold_read_seconds if record.cold else record.warm_read_seconds
         self.rates = {
@@ -111,6 +116,15 @@ class _Job:
             steady = float(np.mean(_steady_samples(record, GROUPS[group])))
             self.draws[group] = self.seconds[group] + (rates - steady) * record.num_batches
 
+    def left_without(self, group: str) -> float:
+        """Seconds of the job with these phases for free."""
+        return self.record.wall_seconds - self.seconds[group] + (self.hidden if group == "forward" else 0.0)
+
+    def speedups_without(self, group: str) -> Draws:
+        """How many times faster that is, of each draw."""
+        left = self.wall - self.draws[group] + (self.hidden if group == "forward" else 0.0)
+        return np.maximum(1.0, self.wall / np.maximum(left, 1e-9))
+
     @property
     def wall(self) -> Draws:
         """Of each draw."""
@@ -124,10 +138,11 @@ def _draw_means(samples: Sequence[float], random: np.random.Generator) -> Draws:
 
 
 def _draw_around(seconds: float, samples: Sequence[float], random: np.random.Generator) -> Draws:
-    """Around what the job itself took, as uncertain as the mean of the samples is."""
-    if not samples:
+    """Around what the job itself took, as uncertain as a single sample is: the job did it once."""
+    if len(samples) < 2:
         return np.full(_NUM_DRAWS, seconds)
-    return np.maximum(0.0, seconds + _draw_means(samples, random) - float(np.mean(samples)))
+    spread = float(np.std(samples, ddof=1))
+    return np.maximum(0.0, seconds + spread * random.standard_t(max(_LEAST_FREEDOM, len(samples) - 1), _NUM_DRAWS))
 
 
 def _steady_samples(record: ConfigurationProfiled, phases: Sequence[str]) -> tuple[float, ...]:
@@ -179,16 +194,17 @@ def _score_line(record: ConfigurationProfiled) -> _Line:
         return _Line(record.seconds_of("score"), 0.0)
     medians = [record.num_heads * float(np.median(each.seconds)) for each in own]
     slope, start = np.polyfit(counts, medians, 1)
-    slope = max(0.0, float(slope))
-    return _Line(max(0.0, float(start)), slope)
+    if slope < 0:
+        return _Line(float(np.mean(medians)), 0.0)
+    return _Line(max(0.0, float(start)), float(slope))
 
 
 def _judge(job: _Job) -> BottleneckFound:
     record = job.record
     wall = record.wall_seconds
     bottleneck = max(GROUPS, key=lambda group: job.seconds[group])
-    speedups = {group: wall / max(wall - seconds, 1e-9) for group, seconds in job.seconds.items()}
-    interval = _interval(job.wall / np.maximum(job.wall - job.draws[bottleneck], 1e-9))
+    speedups = {group: max(1.0, wall / max(job.left_without(group), 1e-9)) for group in GROUPS}
+    interval = _interval(job.speedups_without(bottleneck))
     warm = None
     if record.cold and record.warm_read_seconds:
         saved = record.seconds_of("read weights") - float(np.median(record.warm_read_seconds))
@@ -199,6 +215,8 @@ def _judge(job: _Job) -> BottleneckFound:
         f"take{'' if bottleneck in ('weights', 'data') else 's'} {share:.0%} of {seconds_text(wall)}; "
         f"{_CURES[bottleneck]} {_times(speedups[bottleneck])} faster {_times_interval(interval)}"
     )
+    if bottleneck == "forward" and job.hidden > _NOTABLE * wall:
+        sentence += f", as {seconds_text(job.hidden)} of loading, which now go on meanwhile, would be waited for"
     if warm is not None and warm >= 1.05:
         sentence += f", with the weights in the page cache {_times(warm)}"
     return BottleneckFound(

@@ -164,7 +164,7 @@ def _fit(counts: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     slope, start = np.polyfit(counts, seconds, 1)
     if start < 0:
         return 0.0, float((counts * seconds).sum() / (counts * counts).sum())
-    return float(start), max(0.0, float(slope))
+    return (float(start), float(slope)) if slope > 0 else (float(np.mean(seconds)), 0.0)
 
 
 def _speedups(searches: Sequence[SearchTimed]) -> tuple[float, ...]:
@@ -314,11 +314,9 @@ def _assumptions(timed: Timed, asked: Asked, *, warmed_up: bool) -> list[str]:
             f"What a first epoch took beyond the others counts once where it lasted over {_WARM_UP_RATIO:g} times as long."
         )
     if _speedups(timed.searches):
-        low, high = min(_speedups(timed.searches)), max(_speedups(timed.searches))
-        times = f"{low:.1f}" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f} to {high:.1f}"
         lines.append(
-            f"All models together are searched {times} times as fast as one after the other: measured on the pool, and "
-            "assumed of any other models."
+            f"All models together are searched {_pace_text(_speedups(timed.searches))} one after the other: measured on the "
+            "pool, and assumed of any other models."
         )
     if any(len(each.wall_seconds) == 1 for each in timed.features) or any(
         len(each.epoch_seconds) == 1 for each in timed.trainings
@@ -329,6 +327,14 @@ def _assumptions(timed: Timed, asked: Asked, *, warmed_up: bool) -> list[str]:
     if asked.watts is not None:
         lines.append(f"The machine draws {number_text(asked.watts)} W all the time, training or searching.")
     lines.append(
-        f"Intervals are {CONFIDENCE:.0%}, from drawing epochs and searches again; they know nothing of other machines."
+        f"Intervals are {CONFIDENCE:.0%}, from how epochs and searches vary; they know nothing of other machines."
     )
     return lines
+
+
+def _pace_text(speedups: Sequence[float]) -> str:
+    """3.0 times as fast as; 1.4 to 2.0 times as slow as: a factor below one would have to be read twice."""
+    low, high = min(speedups), max(speedups)
+    word, ends = ("slow", (1 / high, 1 / low)) if high < 1 else ("fast", (low, high))
+    times = " to ".join(dict.fromkeys(f"{end:.1f}" for end in ends))
+    return f"{times} times as {word} as"

@@ -9,12 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
-from modelhound.analysis.ranking import Floats, rank_agreement, resample_means
-from modelhound.records import ModelMeasured, RankedModel, Ranking, unpack_items
+from modelhound.analysis.ranking import Floats, rank_agreement, resample_means, share_interval
+from modelhound.records import ModelMeasured, ModelTrained, RankedModel, Ranking, unpack_items
 
-__all__ = ["Agreement", "Certainty", "judge_winner", "pareto_front", "scorer_agreement", "share_interval"]
+__all__ = [
+    "Agreement",
+    "Certainty",
+    "judge_winner",
+    "pareto_front",
+    "scorer_agreement",
+    "test_interval",
+]
 
 _MOST_RIVALS = 100  # of many models, the others cannot have been the best in any resample
 _SIZE = "size alone"
@@ -108,7 +114,8 @@ def _resample(records: Sequence[ModelMeasured], rests_on: Sequence[str], seed: i
     return resample_means(scores[:, ~np.isnan(scores).any(axis=0)], seed=seed)
 
 
-def share_interval(num_right: int, num_items: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Of a share that was counted once: exact, after Clopper and Pearson, without any assumption but chance."""
-    exact = stats.binomtest(num_right, num_items).proportion_ci(confidence, method="exact")
-    return float(exact.low), float(exact.high)
+def test_interval(trained: ModelTrained) -> tuple[float, float] | None:
+    """Of the score of a fine-tuned network; None where it is no share of its test items, of which no single ones are kept."""
+    if trained.metric != "accuracy" or not trained.num_test_items:
+        return None
+    return share_interval(round(trained.score * trained.num_test_items), trained.num_test_items)

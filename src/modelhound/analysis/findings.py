@@ -18,12 +18,13 @@ import numpy as np
 
 from modelhound.analysis.wording import seconds_text
 from modelhound.records import ModelTrained, RankTrained
+from modelhound.records.train import DATA_PHASES
 
 __all__ = ["Finding", "check_findings"]
 
 _MARGIN = 0.02
 _COMPUTE = ("forward", "backward", "optimiser")
-_DATA = ("first batch", "wait for data", "data to device")
+_DATA = ("first batch", *DATA_PHASES)
 
 Outcome = Literal["holds", "does not hold", "cannot be told"]
 
@@ -65,10 +66,10 @@ def _larger_costs_more(trained: Sequence[ModelTrained], ranks: Sequence[RankTrai
 
 def _compare(costs: Sequence[float]) -> Outcome:
     """Whether each costs more than the one before; what is alike but for the margin tells nothing."""
-    ratios = [later / earlier for earlier, later in itertools.pairwise(costs)]
-    if all(ratio > 1 + _MARGIN for ratio in ratios):
+    pairs = list(itertools.pairwise(costs))
+    if all(later > earlier * (1 + _MARGIN) for earlier, later in pairs):
         return "holds"
-    return "does not hold" if any(ratio < 1 - _MARGIN for ratio in ratios) else "cannot be told"
+    return "does not hold" if any(later < earlier * (1 - _MARGIN) for earlier, later in pairs) else "cannot be told"
 
 
 def _loading_stays(ranks: Sequence[RankTrained]) -> Finding:
@@ -80,6 +81,8 @@ def _loading_stays(ranks: Sequence[RankTrained]) -> Finding:
         if len(counts) < 2:
             continue
         first, last = (_per_item(ranks, model, count, _DATA) for count in (counts[0], counts[-1]))
+        if first == 0:  # cached features are not loaded
+            continue
         # per item of its own share: the same time per item means that adding ranks did not make loading an item cheaper
         holds.append(last >= first * (1 - _MARGIN))
         told.append(
@@ -97,8 +100,10 @@ def _second_helps_most(ranks: Sequence[RankTrained]) -> Finding:
         counts = sorted({rank.num_ranks for rank in ranks if rank.model == model})
         if len(counts) < 3 or counts[0] != 1:
             continue
-        rates = [1 / _wall_per_item(ranks, model, count) for count in counts]
-        gains = [later / earlier for earlier, later in itertools.pairwise(rates)]
+        seconds = [_wall_per_item(ranks, model, count) for count in counts]
+        if min(seconds) == 0:
+            continue
+        gains = [earlier / later for earlier, later in itertools.pairwise(seconds)]
         holds.append(all(gains[0] >= gain * (1 - _MARGIN) for gain in gains[1:]))
         steps = zip(counts, counts[1:], gains, strict=False)
         told.append(f"{model} " + ", ".join(f"{a} to {b} ranks {gain:.2f}x" for a, b, gain in steps))

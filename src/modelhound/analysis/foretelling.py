@@ -1,13 +1,13 @@
 """What full fine-tuning will reach, foretold from a short one and from features, with an interval.
 
-In:  the scores of tested items after some stage of short training, and the score of the features alone
+In:  the scores of tested items after some stage of short training, the features' score, and where all finalists stand
 Out: the score after full fine-tuning on all items, and an interval
-Nothing here trains. What is left to learn (1 - score) is foretold on a logarithmic scale, as a line through what is left after
-the short training, what is left when only the features are judged, and how fast the former fell in the last stage. What is
-left to learn falls about as fast per doubling of the training as it did before, and data sets differ in that far more than
-networks do: so the fall counts mostly as the mean over all finalists, which also is less subject to luck. The lines, and how
-far networks stray from them, come from networks that were trained to the end (`fit_laws`, used by benchmarks/quality.py, which
-also says what the intervals cover on data sets that the lines were not fitted on).
+Nothing here trains. What is left to learn (1 - score) is foretold on a logarithmic scale. Two things are asked, and have lines
+of their own. How hard the data set is, the mean of all finalists tells: what is left to them after the short training, their
+features, and how fast the former fell in the last stage. How a network stands among them, short training and features tell far
+less than their differences seem to: most of a lead after a few epochs is gone in the end. The lines, and how far networks stray
+from them, come from networks that were trained to the end (`fit_laws`, used by benchmarks/quality.py, which also says what the
+intervals cover on data sets that the lines were not fitted on).
 """
 
 from collections.abc import Sequence
@@ -25,24 +25,23 @@ __all__ = [
     "Foretold",
     "Law",
     "Lesson",
-    "common_fall",
+    "Level",
     "expected_left",
+    "find_level",
     "fit_laws",
     "foretell",
-    "log_fall",
 ]
 
 CONFIDENCE = 0.9
-_STRENGTH = 10.0  # of the pull towards the slopes below, in networks' worth: few data sets say little of them
 _USUAL_SLOPES = ((0.5, 0.5, 0.0), (0.6, 0.4, 1.46), (0.7, 0.3, 0.9))
-"""Of short training, features and fall, after each stage.
+"""Of the means of short training, features and fall, after each stage.
 
 The last is what a power law says: from 2 to 6 to 14 epochs on two thirds of the items, and on to 20 on all of them.
 """
 
-_OWN_SHARE = 0.25  # of a network's own fall; the rest is that of all
+_USUAL_OWN = (0.3, 0.2)  # of a network's own short training and features, beside those of all
+_STRENGTH, _OWN_STRENGTH = 1.0, 10.0  # of the pull towards these, in data sets' and in networks' worth
 _MOST_WIDER = 1.5  # for having few data sets: of two, Student's distribution would allow nearly anything
-
 _LEAST_OWN = 0.25  # of the variance around a line: not all of it is luck
 
 Floats = NDArray[np.float64]
@@ -50,15 +49,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """A line between logarithms of what is left to learn, for one stage of short training."""
+    """Lines between logarithms of what is left to learn, for one stage of short training."""
 
     intercept: float
     short: float
-    """How much the short training's word counts."""
+    """How much the short training of all finalists says of how hard the data set is."""
     features: float
-    """How much that of the features counts."""
+    """How much their features say of it."""
     fall: float = 0.0
     """How much further it goes in the direction of the last stage."""
+    own_short: float
+    """How much a network's lead in short training says of its lead in the end."""
+    own_features: float
+    """How much that in features says of it."""
     within: float
     """How far networks stray from the line on one data set, the luck of the tested items aside: a standard deviation."""
     overall: float
@@ -69,11 +72,48 @@ class Law:
 
 
 LAWS = (
-    Law(intercept=-0.138, short=0.640, features=0.839, fall=0.0, within=0.365, overall=0.0893),
-    Law(intercept=-0.195, short=0.406, features=0.206, fall=1.38, within=0.154, overall=0.0744),
-    Law(intercept=-0.206, short=0.609, features=0.260, fall=0.773, within=0.0904, overall=0.0744),
+    Law(
+        intercept=0.177,
+        short=0.568,
+        features=1.23,
+        fall=0,
+        own_short=0.255,
+        own_features=0.172,
+        within=0.202,
+        overall=0.0915,
+    ),
+    Law(
+        intercept=-0.265,
+        short=0.375,
+        features=0.203,
+        fall=1.32,
+        own_short=0.29,
+        own_features=0.181,
+        within=0.161,
+        overall=0.0671,
+    ),
+    Law(
+        intercept=-0.221,
+        short=0.586,
+        features=0.258,
+        fall=0.824,
+        own_short=0.288,
+        own_features=0.128,
+        within=0.134,
+        overall=0.0477,
+    ),
 )
 """One for each stage of `analysis.finals`, as benchmarks/quality.py judge prints them (benchmarks/results/quality_*.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Where all finalists stand after a stage: means of logarithms of what is left to learn."""
+
+    short: float
+    features: float
+    fall: float = 0.0
+    """Since the stage before; below zero where they learned something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,71 +138,37 @@ class Lesson:
     """The score after the stage before, where there is one."""
 
 
-def log_fall(score: float, before: float, num_items: int) -> float:
-    """How far what is left to learn fell from one stage to the next, as a logarithm: below zero where it did."""
-    return float(_log_left(np.array(score), num_items) - _log_left(np.array(before), num_items))
-
-
-def common_fall(lessons: Sequence[Lesson]) -> float | None:
-    """The mean fall of networks of one data set after one stage; None after the first stage."""
-    falls = [log_fall(each.short, each.before, each.num_items) for each in lessons if each.before is not None]
-    return float(np.mean(falls)) if falls else None
+def find_level(short: Floats, features: Floats, before: Floats | None, *, num_items: int) -> Level:
+    """From the scores of all finalists that came to a stage, and their scores after the stage before where there is one."""
+    now = _log_left(short, num_items)
+    fall = 0.0 if before is None else float((now - _log_left(before, num_items)).mean())
+    return Level(short=float(now.mean()), features=float(_log_left(features, num_items).mean()), fall=fall)
 
 
 def expected_left(
-    short: Floats,
-    features: Floats,
-    *,
-    before: Floats | None = None,
-    fall: float | None = None,
-    stage: int,
-    num_items: int,
-    laws: Sequence[Law] = LAWS,
+    short: Floats, features: Floats, level: Level, *, stage: int, num_items: int, laws: Sequence[Law] = LAWS
 ) -> Floats:
-    """The logarithm of what will be left to learn, for scores of any shape.
-
-    `before` are those of the stage before, `fall` the mean fall of all finalists since then; without it, a network's own counts
-    alone.
-    """
-    law, now = laws[stage], _log_left(short, num_items)
-    fell: Floats | float = 0.0
-    if before is not None:
-        own = now - _log_left(before, num_items)
-        fell = own if fall is None else _OWN_SHARE * own + (1 - _OWN_SHARE) * fall
-    return np.asarray(law.intercept + law.short * now + law.features * _log_left(features, num_items) + law.fall * fell)
+    """The logarithm of what will be left to learn, for scores of any shape."""
+    law = laws[stage]
+    of_all = law.intercept + law.short * level.short + law.features * level.features + law.fall * level.fall
+    lead = law.own_short * (_log_left(short, num_items) - level.short)
+    return np.asarray(of_all + lead + law.own_features * (_log_left(features, num_items) - level.features))
 
 
 def foretell(
-    item_scores: Floats,
-    features: float,
-    *,
-    before: Floats | None = None,
-    fall: float | None = None,
-    stage: int,
-    seed: int = 0,
-    laws: Sequence[Law] = LAWS,
+    item_scores: Floats, features: float, level: Level, *, stage: int, seed: int = 0, laws: Sequence[Law] = LAWS
 ) -> Foretold:
-    """From the scores of the items tested after `stage` and after the stage before it, and from the score of the features."""
-    num_items = len(item_scores)
-    known = item_scores[None, :] if before is None else np.stack([item_scores, before])
-    feature_scores = np.array(features)
+    """From the scores of the items tested after `stage`, the score of the features, and where all finalists stand."""
+    num_items, feature_scores = len(item_scores), np.array(features)
 
     def expect(scores: Floats) -> Floats:
-        return expected_left(
-            scores[0],
-            feature_scores,
-            before=None if before is None else scores[1],
-            fall=fall,
-            stage=stage,
-            num_items=num_items,
-            laws=laws,
-        )
+        return expected_left(scores, feature_scores, level, stage=stage, num_items=num_items, laws=laws)
 
-    left = expect(resample_means(known, seed=seed))
+    left = expect(resample_means(item_scores[None, :], seed=seed)[0])
     strayed = laws[stage].overall * np.random.default_rng([seed, stage]).standard_normal(len(left))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(1 - np.maximum(0, np.exp(left / 2) + strayed) ** 2, (tail, 1 - tail))
-    middle = expect(known.mean(axis=1))
+    middle = float(expect(item_scores.mean()))
     least = 0.0 if item_scores.min() >= 0 else -np.inf  # a share of items; an R2 may be anything
     score, low = max(least, float(1 - np.exp(middle))), max(least, float(low))
     return Foretold(score=score, interval=(low, max(low, float(high))))
@@ -179,21 +185,22 @@ def fit_laws(lessons: Sequence[Lesson], *, num_stages: int) -> tuple[Law, ...]:
 def _fit(lessons: Sequence[Lesson]) -> Law:
     if len(lessons) < 4:
         raise ValueError(f"cannot fit a law to {len(lessons)} networks: expected four or more")
-    line = _draw_line(lessons)
-    strayed = _stray(line, lessons)
+    lines = _draw_lines(lessons)
+    strayed = _logs(lessons, "full") - _foretold_logs(lines, lessons)
     by_target = _by_target(lessons)
     centred = np.concatenate([strayed[own] - strayed[own].mean() for own in by_target])
     variance = float((centred**2).sum() / max(1, len(lessons) - len(by_target)))
-    intercept, short, features, fall = line.tolist()
-    luck = (short + _OWN_SHARE * fall) ** 2 * float(np.mean([_luck(each) for each in lessons]))
-    within = max(variance - luck, _LEAST_OWN * variance) ** 0.5
+    luck = lines.own[0] ** 2 * float(np.mean([_luck(each) for each in lessons]))
+    intercept, short, features, fall = lines.of_all.tolist()
     return Law(
         intercept=intercept,
         short=short,
         features=features,
         fall=fall,
-        within=within,
-        overall=_overall(lessons, by_target, line),
+        own_short=float(lines.own[0]),
+        own_features=float(lines.own[1]),
+        within=max(variance - luck, _LEAST_OWN * variance) ** 0.5,
+        overall=_overall(lessons, by_target, lines),
     )
 
 
@@ -203,33 +210,57 @@ def _luck(lesson: Lesson) -> float:
     return max(0.0, 1 - left) / (left * lesson.num_items)
 
 
-def _draw_line(lessons: Sequence[Lesson]) -> Floats:
-    """Intercept and slopes."""
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    of_all: Floats
+    """Intercept and slopes of the means of short training, features and fall."""
+    own: Floats
+    """Slopes of a network's own short training and features, beside those means."""
+
+
+def _draw_lines(lessons: Sequence[Lesson]) -> _Lines:
     inputs, full = _inputs(lessons), _logs(lessons, "full")
-    centred = inputs - inputs.mean(axis=0)
-    pull = _STRENGTH * float((centred[:, :2] ** 2).mean()) * np.eye(3)
-    wanted = centred.T @ (full - full.mean()) + pull @ np.array(_USUAL_SLOPES[lessons[0].stage])
-    slopes = np.linalg.solve(centred.T @ centred + pull, wanted)
-    return np.array([full.mean() - inputs.mean(axis=0) @ slopes, *slopes])
+    by_target = _by_target(lessons)
+    means = np.stack([inputs[own].mean(axis=0) for own in by_target])
+    ends = np.array([full[own].mean() for own in by_target])
+    slopes = _solve(means - means.mean(axis=0), ends - ends.mean(), _USUAL_SLOPES[lessons[0].stage], _STRENGTH)
+    own = _solve(
+        np.concatenate([inputs[own, :2] - inputs[own, :2].mean(axis=0) for own in by_target]),
+        np.concatenate([full[own] - full[own].mean() for own in by_target]),
+        _USUAL_OWN,
+        _OWN_STRENGTH,
+    )
+    return _Lines(np.array([ends.mean() - means.mean(axis=0) @ slopes, *slopes]), own)
 
 
-def _stray(line: Floats, lessons: Sequence[Lesson]) -> Floats:
-    """How far each network ended from where the line says."""
-    return np.asarray(_logs(lessons, "full") - line[0] - _inputs(lessons) @ line[1:])
+def _solve(inputs: Floats, wanted: Floats, usual: Sequence[float], strength: float) -> Floats:
+    """Least squares; so many rows' worth of evidence say the usual."""
+    pull = strength * max(1e-6, float((inputs[:, :2] ** 2).mean())) * np.eye(inputs.shape[1])
+    return np.asarray(np.linalg.solve(inputs.T @ inputs + pull, inputs.T @ wanted + pull @ np.array(usual)))
 
 
-def _overall(lessons: Sequence[Lesson], by_target: Sequence[NDArray[np.int64]], line: Floats) -> float:
+def _foretold_logs(lines: _Lines, lessons: Sequence[Lesson]) -> Floats:
+    """Where the lines say that each network will end."""
+    inputs = _inputs(lessons)
+    means = np.empty_like(inputs)
+    for own in _by_target(lessons):
+        means[own] = inputs[own].mean(axis=0)
+    lead = (inputs[:, :2] - means[:, :2]) @ lines.own
+    return np.asarray(lines.of_all[0] + means @ lines.of_all[1:] + lead)
+
+
+def _overall(lessons: Sequence[Lesson], by_target: Sequence[NDArray[np.int64]], lines: _Lines) -> float:
     """How far the root of what is left may stray from the line for a network of another data set.
 
     Each data set is held against the line of the others, as a new one will be. The fewer they are, the less is known of how far
     data sets differ: as Student's distribution is wider than the normal one that intervals are drawn from.
     """
     if len(by_target) < 2:  # how far others differ cannot be known
-        return _MOST_WIDER * float(np.sqrt((_stray_in_roots(line, lessons) ** 2).sum() / max(1, len(lessons) - 4)))
+        return _MOST_WIDER * float(np.sqrt((_stray_in_roots(lines, lessons) ** 2).sum() / max(1, len(lessons) - 4)))
     missed, scattered = [], 0.0
     for own in by_target:
         others = [lesson for place, lesson in enumerate(lessons) if place not in own]
-        strayed = _stray_in_roots(_draw_line(others), [lessons[place] for place in own])
+        strayed = _stray_in_roots(_draw_lines(others), [lessons[place] for place in own])
         missed.append(float(strayed.mean()))
         scattered += float(((strayed - strayed.mean()) ** 2).sum())
     tail = (1 - CONFIDENCE) / 2
@@ -237,9 +268,8 @@ def _overall(lessons: Sequence[Lesson], by_target: Sequence[NDArray[np.int64]], 
     return float(np.sqrt(scattered / max(1, len(lessons) - len(by_target)) + wider**2 * np.mean(np.square(missed))))
 
 
-def _stray_in_roots(line: Floats, lessons: Sequence[Lesson]) -> Floats:
-    full = _logs(lessons, "full")
-    return np.asarray(np.exp(full / 2) - np.exp((full - _stray(line, lessons)) / 2))
+def _stray_in_roots(lines: _Lines, lessons: Sequence[Lesson]) -> Floats:
+    return np.asarray(np.exp(_logs(lessons, "full") / 2) - np.exp(_foretold_logs(lines, lessons) / 2))
 
 
 def _by_target(lessons: Sequence[Lesson]) -> list[NDArray[np.int64]]:
@@ -249,12 +279,9 @@ def _by_target(lessons: Sequence[Lesson]) -> list[NDArray[np.int64]]:
 
 
 def _inputs(lessons: Sequence[Lesson]) -> Floats:
-    """What the line goes through, [networks, 3]."""
+    """What the lines go through, [networks, 3]."""
     short = _logs(lessons, "short")
-    falls = short - _logs(lessons, "before")
-    for own in _by_target(lessons):
-        falls[own] = _OWN_SHARE * falls[own] + (1 - _OWN_SHARE) * falls[own].mean()
-    return np.stack([short, _logs(lessons, "features"), falls], axis=1)
+    return np.stack([short, _logs(lessons, "features"), short - _logs(lessons, "before")], axis=1)
 
 
 def _logs(lessons: Sequence[Lesson], name: str) -> Floats:

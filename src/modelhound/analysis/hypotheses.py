@@ -249,9 +249,7 @@ def _reason(answer: Answer) -> str:
         return f"Flat all the way at {seconds_text(values['seconds'])}: {answer.cause}."
     if chosen.form == "affine":
         share = values["fixed_seconds"] / seconds_by_law(chosen, [law.smallest])[0]
-        fixed = (
-            f"{seconds_text(values['fixed_seconds'])} of each call does not grow, {share_text(share)} of the smallest"
-        )
+        fixed = f"{seconds_text(values['fixed_seconds'])} of each call does not grow, {share:.0%} of the smallest"
         return f"{fixed}: {answer.cause}."
     if chosen.form == "quadratic":
         share = values["square_seconds"] * law.largest**2 / seconds_by_law(chosen, [law.largest])[0]

@@ -262,9 +262,7 @@ def _lines(
         point = record.point
         if (axis == "image" and point.image is None) or (axis == "sequence" and point.tokens is None):
             continue
-        size = f"image {point.image}" if point.image else f"{point.tokens} tokens"
-        held = size if axis == "batch" else f"batch {point.batch}"
-        lines.setdefault((point.model, held, point.precision, point.device), []).append(record)
+        lines.setdefault((point.model, point.held_text(axis), point.precision, point.device), []).append(record)
     return lines
 
 

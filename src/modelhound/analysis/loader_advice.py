@@ -16,7 +16,7 @@ from modelhound.analysis.pairs import TOLERANCE, Pair, PairTimes
 from modelhound.analysis.wording import bytes_text, list_text
 from modelhound.records import Advice, BestPair, ItemsPrepared, KindAnswer, LengthPoint, PairRegret
 
-__all__ = ["ModelParts", "Surroundings", "advise", "find_best_pairs", "state_verdict", "weigh_preparing"]
+__all__ = ["ModelParts", "Surroundings", "advise", "bound_text", "find_best_pairs", "state_verdict", "weigh_preparing"]
 
 _MUCH = 0.5  # of a run
 _NOTABLY_COLD = 1.2
@@ -122,19 +122,24 @@ def state_verdict(regret: Sequence[PairRegret], best: Sequence[BestPair], around
     if others:
         names = list_text([f"{each.batch} x {each.workers}" for each in others])
         sentences.append(f"As good within noise: {names}.")
-    bounds = sorted({each.bound for each in best}, key=lambda bound: -sum(each.bound == bound for each in best))
-    main = [each for each in best if each.bound == bounds[0]]
+    bounds = sorted({each.bounds for each in best}, key=lambda bounds: -sum(each.bounds == bounds for each in best))
+    main = [each for each in best if each.bounds == bounds[0]]
     gain = float(np.median([each.speedup_if_free for each in main]))
     free = (
         f"with loading for free {gain:.1f}x faster" if gain >= _NOTABLY_FASTER else "faster loading would bring nothing"
     )
-    sentences.append(f"{bounds[0].capitalize()}-bound ({len(main)} of {len(best)}): {free}.")
+    sentences.append(f"{bound_text(bounds[0]).capitalize()} ({len(main)} of {len(best)}): {free}.")
     if _is_too_short(regret, best, around):
         sentences.append(
             "The run is too short to tell pairs apart: what they differ in is little more than noise or start-up; "
             "use more items."
         )
     return " ".join(sentences)
+
+
+def bound_text(bounds: Sequence[str]) -> str:
+    """decode-bound; compute- and loading-bound."""
+    return f"{'- and '.join(bounds)}-bound"
 
 
 def weigh_preparing(raw: KindAnswer, prepared: KindAnswer, cost: ItemsPrepared) -> Advice | None:
@@ -188,17 +193,16 @@ def _advise_on_bounds(
     best: Sequence[BestPair], parts: Sequence[ModelParts], pair: Pair, around: Surroundings
 ) -> Advice:
     texts = []
-    for bound in dict.fromkeys(each.bound for each in best):
-        of_bound = [each for each in best if each.bound == bound]
+    for bounds in dict.fromkeys(each.bounds for each in best):
+        of_bound = [each for each in best if each.bounds == bounds]
         gains = [each.speedup_if_free for each in of_bound]
         names, least, most = (
             list_text([each.model for each in of_bound], most=3),
             f"{min(gains):.1f}x",
             f"{max(gains):.1f}x",
         )
-        texts.append(
-            f"{bound} bounds {names} (loading for free: {least if least == most else f'{least} to {most}'} faster)"
-        )
+        who = f"{' and '.join(bounds)} {'bound' if len(bounds) > 1 else 'bounds'} {names}"
+        texts.append(f"{who} (loading for free: {least if least == most else f'{least} to {most}'} faster)")
     load = parts[0].load
     rate = max(1, pair[1]) / load.item_seconds(*pair)
     steps = [each.step.of(pair[0]) / pair[0] for each in parts]

@@ -63,6 +63,11 @@ class PairTimes:
         """[models, pairs]: relative to the best pair of each model."""
         return np.asarray(self.seconds / np.nanmin(self.seconds, axis=1, keepdims=True) - 1)
 
+    def mean_regrets(self) -> Floats:
+        """[pairs]: the mean over models; infinite where the pair fails with one."""
+        regrets = self.regrets()
+        return np.where(np.isnan(regrets).any(axis=0), np.inf, np.nan_to_num(regrets).mean(axis=0))
+
     def mean_regret_versions(self) -> Floats:
         """[versions, pairs]: the mean over models in every version; infinite where the pair fails with a model."""
         found = (self.versions / np.nanmin(self.versions, axis=2, keepdims=True) - 1).mean(axis=1)
@@ -85,8 +90,7 @@ def rate_pairs(times: PairTimes, *, tolerance: float = TOLERANCE) -> tuple[PairR
 
     The recommended pair has the smallest mean regret; of equal ones that with fewer workers, then with the smaller batch.
     """
-    regrets, versions = times.regrets(), times.mean_regret_versions()
-    means = np.where(np.isnan(regrets).any(axis=0), np.inf, np.nan_to_num(regrets, nan=np.inf).mean(axis=0))
+    regrets, means, versions = times.regrets(), times.mean_regrets(), times.mean_regret_versions()
     order = sorted(range(len(times.pairs)), key=lambda place: (means[place], times.pairs[place][::-1]))
     best = order[0]
     best_of_version = versions.min(axis=1)

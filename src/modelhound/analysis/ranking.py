@@ -17,7 +17,7 @@ from scipy import stats
 
 from modelhound.records import ModelDropped, ModelMeasured, RankedModel, Ranking, unpack_items
 
-__all__ = ["rank_agreement", "rank_models", "resample_means"]
+__all__ = ["rank_agreement", "rank_models", "resample_means", "share_interval"]
 
 _NUM_RESAMPLES = 2000
 _RESAMPLE_CHUNK_ITEMS = 500_000  # weights held at once: 4 MB, which stay in the cache, and new memory is slow
@@ -162,9 +162,14 @@ def _score_interval(item_scores: Floats, samples: Floats, confidence: float) -> 
     """The bootstrap's interval; where all items are right or all wrong, resampling them tells nothing and counting does."""
     num_right = float(item_scores.sum())
     if num_right in (0.0, float(len(item_scores))):
-        exact = stats.binomtest(int(num_right), len(item_scores)).proportion_ci(confidence, method="exact")
-        return float(exact.low), float(exact.high)
+        return share_interval(int(num_right), len(item_scores), confidence=confidence)
     return _interval(samples, confidence)
+
+
+def share_interval(num_right: int, num_items: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Of a share that was counted once: exact, after Clopper and Pearson, without any assumption but chance."""
+    exact = stats.binomtest(num_right, num_items).proportion_ci(confidence, method="exact")
+    return float(exact.low), float(exact.high)
 
 
 def _interval(samples: Floats, confidence: float) -> tuple[float, float]:

@@ -27,23 +27,12 @@ from scipy import optimize
 
 from modelhound.errors import RequestError
 from modelhound.records import ModelTrained, RankTrained
+from modelhound.records.train import DATA_PHASES, STEP_PHASES
 
 __all__ = ["Scaling", "ScalingLaw", "ScalingPoint", "measure_scaling"]
 
 _WORTH = 0.5
 _MOST_RANKS = 4096
-_DATA = ("wait for data", "data to device")
-_STEP = (
-    "wait for data",
-    "data to device",
-    "augment",
-    "forward",
-    "backward",
-    "communication",
-    "optimiser",
-    "logging",
-    "other",
-)
 
 
 class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +99,7 @@ def _item_seconds(ranks: Sequence[RankTrained]) -> float:
 
 
 def _step_total(rank: RankTrained) -> float:
-    return sum(each.total for each in rank.phases if each.phase in _STEP) + _total(rank, "first batch")
+    return sum(each.total for each in rank.phases if each.phase in STEP_PHASES) + _total(rank, "first batch")
 
 
 def _total(rank: RankTrained, *phases: str) -> float:
@@ -136,7 +125,7 @@ def _split_loss(ranks: Sequence[RankTrained], base: Sequence[RankTrained], lost:
     waits = _communication(ranks)
     least = float(waits.min(0).sum()) if waits.size else 0.0
     extra = {
-        "data": _more_than_base(ranks, base, *_DATA),
+        "data": _more_than_base(ranks, base, *DATA_PHASES),
         "communication": least - _share_of_base(ranks, base, "communication"),
         "stragglers": float(waits.mean(0).sum()) - least if waits.size else 0.0,
         "launch": _more_than_base(ranks, base, "first batch"),

@@ -8,11 +8,11 @@ Nothing here measures.
 import msgspec
 
 from modelhound.records import ModelTrained, RankTrained
+from modelhound.records.train import DATA_PHASES, STEP_PHASES
 
 __all__ = ["StepTimes", "measure_steps"]
 
-_DATA = ("wait for data", "data to device")
-_TRAINING = ("augment", "forward", "backward", "communication", "optimiser", "logging", "other")
+_TRAINING = tuple(phase for phase in STEP_PHASES if phase not in DATA_PHASES)
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,9 @@ def measure_steps(run: ModelTrained, rank: RankTrained) -> StepTimes | None:
     if not rank.num_steps:
         return None
     seconds = {each.phase: each.total for each in rank.phases}
-    data, training = (sum(seconds.get(name, 0.0) for name in phases) / rank.num_steps for phases in (_DATA, _TRAINING))
+    data, training = (
+        sum(seconds.get(name, 0.0) for name in phases) / rank.num_steps for phases in (DATA_PHASES, _TRAINING)
+    )
     steps_per_epoch = run.num_items // (run.batch * run.num_ranks)
     return StepTimes(
         data_seconds_per_batch=data,

@@ -42,6 +42,8 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 def seconds_text(seconds: float) -> str:
     """Three digits in the unit that suits: 4.12 ms."""
+    if seconds == 0:
+        return "0 s"
     scale, unit = next(((scale, unit) for scale, unit in _UNITS if abs(seconds) >= 0.9995 * scale), _UNITS[-1])
     return f"{number_text(seconds / scale)} {unit}"
 

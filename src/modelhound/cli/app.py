@@ -48,6 +48,12 @@ app = App(
 )
 
 
+def _options_of(command: str) -> list[str]:
+    return [
+        name for argument in app[command].assemble_argument_collection() if argument.parse for name in argument.names
+    ]
+
+
 def run(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     try:
@@ -55,7 +61,7 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.flush()  # a reader that has gone shows here and not after the last line of this program
         return code if isinstance(code, int) else DONE
     except cyclopts.CycloptsError as error:
-        complain(describe_mistake(error, [name for name in app if not name.startswith("-")]))
+        complain(describe_mistake(error, [name for name in app if not name.startswith("-")], _options_of))
         return REFUSED
     except RequestError as error:
         complain(str(error))

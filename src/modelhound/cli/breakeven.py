@@ -10,11 +10,12 @@ from modelhound.cli.console import bars, make_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
 from modelhound.cli.offering import (
     AnalysisFolder,
-    ChartFolder,
+    Charts,
     Open,
     present,
     show_failures,
     show_resumed,
+    show_skipped,
     write_charts,
 )
 from modelhound.settings import BreakevenSettings
@@ -48,7 +49,7 @@ else:
 def breakeven(
     settings: Annotated[Asked, Parameter(name="*")],
     *,
-    charts: ChartFolder = None,
+    charts: Charts = (),
     analysis: AnalysisFolder = None,
     show: Open = False,
     json: Json = False,
@@ -58,7 +59,6 @@ def breakeven(
 
     with bars() as watch:
         result = run_breakeven(settings, watch=watch)
-    write_charts(lambda: _draw(result), charts, analysis=analysis, words=lambda drawn: _in_words(result, drawn))
     present(
         result.run,
         document=result.to_json,
@@ -66,6 +66,9 @@ def breakeven(
         json=json,
         show=show,
         is_empty=not result.findings.rows,
+    )
+    write_charts(
+        lambda: _draw(result), charts, run=result.run, analysis=analysis, words=lambda drawn: _in_words(result, drawn)
     )
     return DONE if result.findings.counts else FAILED
 
@@ -118,6 +121,7 @@ def _show_breakeven(result: "BreakevenResult") -> None:
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     for note in result.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
+    show_skipped(result.skipped, console)
     show_failures(result.failures, console)
     show_resumed(result.num_resumed, "time", console)
 

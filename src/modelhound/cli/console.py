@@ -27,6 +27,7 @@ __all__ = [
 
 
 _NAMES = ("model", "run")  # a name that is broken in two cannot be copied
+_LEAST_FOLDED = 28  # characters of a sentence in a line
 _MOST_UNBROKEN = 44  # characters; a longer name would leave no room for anything else
 
 
@@ -51,19 +52,34 @@ def make_table(*columns: str) -> "Table":
 
 
 def make_fitting_table(
-    console: "Console", columns: "Mapping[str, Sequence[str]]", left_out: "Iterable[Collection[str]]"
+    console: "Console",
+    columns: "Mapping[str, Sequence[str]]",
+    left_out: "Iterable[Collection[str]]",
+    *,
+    folded: str | None = None,
 ) -> "Table":
-    """All of these columns, or as many as fit: without those of the first of `left_out` that is enough, or of the last."""
+    """All of these columns, or as many as fit: without those of the first of `left_out` that is enough, or of the last.
+
+    The column `folded` holds sentences: it may take several lines before another column is left out for it.
+    """
     unlimited = console.options.update(max_width=10_000)  # a measurement is cut to the screen otherwise
     for names in left_out:
         kept = {name: cells for name, cells in columns.items() if name not in names}
-        table = make_table(*kept)
-        for cells in zip(*kept.values(), strict=True):
-            table.add_row(*cells)
-        if console.measure(table, options=unlimited).maximum <= console.width:
-            return table
+        short = {
+            name: [cell[:_LEAST_FOLDED] for cell in cells] if name == folded else cells for name, cells in kept.items()
+        }
+        if console.measure(_fill_table(short), options=unlimited).maximum <= console.width:
+            return _fill_table(kept)
+    table = _fill_table(kept)
     for column in table.columns:
         column.no_wrap = False  # or numbers would be broken instead of names
+    return table
+
+
+def _fill_table(columns: "Mapping[str, Sequence[str]]") -> "Table":
+    table = make_table(*columns)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
     return table
 
 

@@ -21,7 +21,7 @@ DATA = ("data", "columns", "task", "split", "limit", "seed", "follow_links")
 MODELS = ("models", "where", "weights", "arch", "pooling", "layers", "tokens", "allow_code")
 """What all verbs that take models ask of them."""
 
-_ALSO_CALLED = {"models": "--model", "model": "--models", "sequence": "--tokens", "sizes": "--items"}
+_ALSO_CALLED = {"models": "--model", "model": "--models", "sequence": "--tokens"}
 """Field -> what the same thing is called elsewhere: whoever has learnt one name need not learn the other."""
 
 _SHARES = ("budget", "risk", "width")

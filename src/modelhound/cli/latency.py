@@ -11,7 +11,7 @@ from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, open_console, print_json
 from modelhound.cli.grouping import in_groups, output_group
 from modelhound.cli.latency_tables import show_comparison, show_latency, show_plan
-from modelhound.cli.offering import ChartFolder, Open, present, write_charts
+from modelhound.cli.offering import Charts, Open, present, write_charts
 from modelhound.errors import RequestError
 from modelhound.settings import LatencySettings, parse_share
 
@@ -39,7 +39,7 @@ def latency(
     explain: Annotated[bool, Parameter(group="Measuring")] = False,
     compare: Annotated[tuple[Path, ...], Parameter(group=_comparing)] = (),
     fail_if_slower: Annotated[str | None, Parameter(group=_comparing)] = None,
-    charts: ChartFolder = None,
+    charts: Charts = (),
     scale: Annotated[Literal["log", "linear"], Parameter(group=output_group)] = "log",
     show: Open = False,
     json: Json = False,
@@ -81,7 +81,6 @@ def latency(
                 f"cannot compare {str(compare[0])!r} with itself: the same request has the same folder, choose another --run"
             )
         found = compare_latency((compare[0], result.run), limit=0.05 if limit is None else limit)
-    write_charts(lambda: _draw(result, scale), charts)
 
     def tables() -> None:
         show_latency(result)
@@ -92,6 +91,7 @@ def latency(
         return {**result.to_json(), **({"comparison": _comparison_json(found)} if found else {})}
 
     present(result.run, document=document, tables=tables, json=json, show=show, is_empty=not result.measured)
+    write_charts(lambda: _draw(result, scale), charts, run=result.run)
     slower = limit is not None and found is not None and found.slower
     return FAILED if slower or not result.measured else DONE
 
@@ -112,7 +112,7 @@ def _compare(runs: Sequence[Path], limit: float | None, *, json: bool, show: boo
 
 
 def _check(
-    explain: bool, compare: Sequence[Path], limit: float | None, charts: Path | None, scale: str, show: bool
+    explain: bool, compare: Sequence[Path], limit: float | None, charts: Sequence[str], scale: str, show: bool
 ) -> None:
     """Options that would do nothing are refused."""
     if limit is not None and not compare:
@@ -123,8 +123,8 @@ def _check(
         )
     if charts and len(compare) > 1:
         raise RequestError("cannot use --charts while runs are compared: expected a sweep, leave one of them out")
-    if scale != "log" and charts is None:
-        raise RequestError(f"cannot use --scale {scale} without charts: expected --charts FOLDER beside it")
+    if scale != "log" and not charts:
+        raise RequestError(f"cannot use --scale {scale} without charts: expected --charts png beside it")
 
 
 def _refuse_sweep(settings: LatencySettings) -> None:

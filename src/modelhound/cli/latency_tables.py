@@ -8,8 +8,8 @@ Nothing here measures, and nothing ends the command.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from modelhound.analysis.wording import count_text
-from modelhound.cli.console import make_table, open_console
+from modelhound.analysis.wording import count_text, plural
+from modelhound.cli.console import make_fitting_table, make_table, open_console
 from modelhound.cli.offering import show_failures, show_resumed
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ def _lines(points: "Sequence[LatencyPoint]") -> "list[tuple[str, dict[tuple[str,
     for axis in sorted(places, key=lambda axis: -len(set(places[axis].values()))):
         lines: dict[tuple[str, ...], dict[int, LatencyPoint]] = {}
         for point, place in places[axis].items():
-            held = f"{kind} {point.size}" if axis == "batch" else f"batch {point.batch}"
-            lines.setdefault((point.model, held, point.precision, point.device), {})[place] = point
+            lines.setdefault((point.model, point.held_text(axis), point.precision, point.device), {})[place] = point
         if tables:
             lines = {key: line for key, line in lines.items() if not shown.issuperset(line.values()) and len(line) > 1}
         else:
@@ -146,36 +145,37 @@ def _show_details(result: "LatencyResult", console: "Console") -> None:
     from modelhound.analysis.wording import bytes_text, number_text, seconds_text
 
     apart = any(record.host_seconds for record in result.measured)  # on a GPU host and device are two
-    table = make_table(
-        *("model", "shape", "median>", "interval", "samples>", "first call>"),
-        *(("host>", "kernels>") if apart else ()),
-        *("items/s>", "GFLOP/s>", "memory>", "bound by"),
-    )
     several = len({(record.point.precision, record.point.device) for record in result.measured}) > 1
-    last = ""
-    for record, row in zip(result.measured, result.summaries, strict=True):
-        where = f", {record.point.precision}, {record.point.device}" if several else ""
-        interval = (
-            f"{seconds_text(row.interval[0])} – {seconds_text(row.interval[1])}" if row.interval else "too few samples"
-        )
-        table.add_row(
-            record.model if record.model != last else "",
-            f"{record.point.shape_text}{where}",
-            seconds_text(row.median_seconds),
-            interval,
-            str(row.num_samples),
-            seconds_text(record.first_call_seconds),
-            *(
-                "–" if seconds is None else seconds_text(seconds)
-                for seconds in ((row.host_seconds, record.kernel_seconds) if apart else ())
-            ),
-            number_text(row.items_per_second),
-            number_text(row.flops_per_second * 1e-9),
-            bytes_text(record.peak_memory_bytes),
-            row.regime.bound,
-        )
-        last = record.model
-    console.print(table)
+    rows = list(zip(result.measured, result.summaries, strict=True))
+    models = [record.model for record, _ in rows]
+
+    def seconds_or_none(seconds: float | None) -> str:
+        return "–" if seconds is None else seconds_text(seconds)
+
+    columns: dict[str, Sequence[str]] = {
+        "model": [name if name != before else "" for name, before in zip(models, ["", *models], strict=False)],
+        "shape": [
+            record.point.shape_text + (f", {record.point.precision}, {record.point.device}" if several else "")
+            for record, _ in rows
+        ],
+        "median>": [seconds_text(row.median_seconds) for _, row in rows],
+        "interval": [
+            f"{seconds_text(row.interval[0])} – {seconds_text(row.interval[1])}" if row.interval else "too few"
+            for _, row in rows
+        ],
+        "samples>": [str(row.num_samples) for _, row in rows],
+        "first call>": [seconds_text(record.first_call_seconds) for record, _ in rows],
+        "host>": [seconds_or_none(row.host_seconds) for _, row in rows],
+        "kernels>": [seconds_or_none(record.kernel_seconds) for record, _ in rows],
+        "items/s>": [number_text(row.items_per_second) for _, row in rows],
+        "GFLOP/s>": [number_text(row.flops_per_second * 1e-9) for _, row in rows],
+        "memory>": [bytes_text(record.peak_memory_bytes) for record, _ in rows],
+        "bound by": [row.regime.bound for _, row in rows],
+    }
+    left_out = [set() if apart else {"host>", "kernels>"}]
+    for name in ("first call>", "GFLOP/s>", "samples>", "items/s>"):
+        left_out.append(left_out[-1] | {name})
+    console.print(make_fitting_table(console, columns, left_out))
 
 
 def _show_laws(result: "LatencyResult", console: "Console") -> None:
@@ -190,6 +190,11 @@ def _show_laws(result: "LatencyResult", console: "Console") -> None:
             where = f"{law.precision}, {law.device}"
             table.add_row(law.axis, law.model, law.held, where, told, law.answer.law.sentence, verdict)
         console.print(table)
+        claims = _gather((law.answer.hypothesis.name, law.answer.hypothesis.relation) for law in result.laws)
+        told_claims = [
+            f"{name}: the time of a call is {' or '.join(dict.fromkeys(said))}" for name, said in claims.items()
+        ]
+        console.print(f"{'; '.join(told_claims)}.", markup=False, highlight=False)
     for each in result.conclusions:
         held = f", {each.held}" if each.held else ""
         console.print(
@@ -223,9 +228,9 @@ def _show_regimes(result: "LatencyResult", console: "Console") -> None:
             if (row.point.device, row.point.precision) == (each.device, each.precision)
         )
         counted = ", ".join(
-            f"{len(models)} cannot be explained"
+            f"{plural(len(models), 'point')} cannot be explained"
             if bound == "unknown"
-            else f"{len(models)} {'is' if len(models) == 1 else 'are'} {bound}-bound"
+            else f"{plural(len(models), 'point is', 'points are')} {bound}-bound"
             for bound, models in sorted(bounds.items())
         )
         rates = ", ".join(f"{kind} {number_text(rate * 1e-9)}" for kind, rate in each.kind_flops_per_second.items())
@@ -233,7 +238,7 @@ def _show_regimes(result: "LatencyResult", console: "Console") -> None:
         console.print(
             f"{each.precision} on {each.device} ({each.device_name}{_ROUNDED.get(each.tf32 or '', '')}): "
             f"at most {number_text(each.flops_per_second * 1e-9)} GFLOP/s{told} and "
-            f"{number_text(each.bytes_per_second * 1e-9)} GB/s were seen; of the points {counted or 'none was measured'}.",
+            f"{number_text(each.bytes_per_second * 1e-9)} GB/s were seen; {counted or 'none was measured'}.",
             markup=False,
             highlight=False,
         )

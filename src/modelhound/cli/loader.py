@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.analysis.wording import plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
-from modelhound.cli.offering import ChartFolder, Open, present, show_failures, show_resumed, write_charts
+from modelhound.cli.offering import Charts, Open, present, show_failures, show_resumed, show_skipped, write_charts
 from modelhound.settings import LoaderSearchSettings
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _TOPICS = {
         "batch",
         "workers",
         "kind",
-        "items",
+        "length",
         "grid",
         "repeats",
         "budget",
@@ -52,7 +51,7 @@ else:
 def loader(
     settings: Annotated[Asked, Parameter(name="*")],
     *,
-    charts: ChartFolder = None,
+    charts: Charts = (),
     show: Open = False,
     json: Json = False,
 ) -> int:
@@ -62,15 +61,15 @@ def loader(
     with bars() as watch:
         result = run_loader(settings, watch=watch)
     results = result.hosts or (result,)
-    for each in results:
-        write_charts(partial(_draw, each), charts if charts is None or not each.host else charts / each.host)
     present(
         *(each.run for each in results),
         document=result.to_json,
-        tables=lambda: _show_hosts(result, settings) if result.hosts else _show_loader(result, settings),
+        tables=lambda: _show_hosts(result) if result.hosts else _show_loader(result),
         json=json,
         show=show,
     )
+    for each in results:
+        write_charts(partial(_draw, each), charts, run=each.run)
     return DONE if all(each.recommended is not None for each in results) and not result.lost else FAILED
 
 
@@ -80,25 +79,25 @@ def _draw(result: "LoaderResult") -> "tuple[Chart, ...]":
     return loader_charts(result.answer, result.runs)
 
 
-def _show_hosts(result: "LoaderResult", settings: LoaderSearchSettings) -> None:
+def _show_hosts(result: "LoaderResult") -> None:
     """All machines of a cluster: each by itself, then what suits which."""
     console = open_console()
     table = make_table("host", "device", "items", "batch>", "workers>", "mean regret>", "models>", "bound by")
     for each in result.hosts:
         console.rule(each.host, align="left", style="dim")
-        _show_loader(each, settings)
+        _show_loader(each)
         for kind in each.answer.kinds:
             if kind.recommended is not None:
-                best, bounds = kind.regret[0], Counter(model.bound for model in kind.models)
+                best, bounds = kind.regret[0], Counter(model.bounds for model in kind.models)
                 told = (str(best.batch), str(best.workers), _regret_cells(best)[0], str(len(kind.models)))
-                table.add_row(each.host, each.answer.device, kind.kind, *told, bounds.most_common(1)[0][0])
+                table.add_row(each.host, each.answer.device, kind.kind, *told, ", ".join(bounds.most_common(1)[0][0]))
     console.rule("all hosts", align="left", style="dim")
     console.print(table)
     for host, why in result.lost.items():
         console.print(f"Failed: {host}: {why}", style="red", markup=False, highlight=False)
 
 
-def _show_loader(result: "LoaderResult", settings: LoaderSearchSettings) -> None:
+def _show_loader(result: "LoaderResult") -> None:
     console = open_console()
     if not result.answer.kinds:
         console.print("No model could be measured.", style="bold red")
@@ -106,7 +105,7 @@ def _show_loader(result: "LoaderResult", settings: LoaderSearchSettings) -> None
         if kind.recommended is None:
             console.print(kind.verdict, style="bold red", markup=False, highlight=False)
             continue
-        what = plural(len(kind.models), "model takes", "models take")
+        what = f"{len(kind.models)} models take" if len(kind.models) > 1 else "model takes"
         console.print(
             f"\n{kind.kind.capitalize()} items: how much longer the {what} with each pair than with its best",
             highlight=False,
@@ -116,14 +115,9 @@ def _show_loader(result: "LoaderResult", settings: LoaderSearchSettings) -> None
         _show_verdict(kind, console)
     for note in result.answer.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
+    show_skipped(result.skipped, console)
     _show_failures(result, console)
     show_resumed(result.num_resumed, "run", console)
-    if result.out is not None and result.recommended is not None:
-        from modelhound.records import to_plain
-        from modelhound.report.commands import command_on_same_data
-
-        command = command_on_same_data("search", to_plain(settings), loader=result.out)
-        console.print(f"Use it: {command}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _regret_table(kind: "KindAnswer") -> "Table":
@@ -168,7 +162,7 @@ def _models_table(kind: "KindAnswer") -> "Table":
             f"{each.batch} x {each.workers}",
             f"{each.seconds:.2f} s",
             f"{each.recommended_seconds:.2f} s (+{each.regret:.1%})",
-            each.bound,
+            ", ".join(each.bounds),
             f"{each.num_cores_needed:.1f}",
             f"{each.speedup_if_free:.1f}x faster",
         )

@@ -6,7 +6,7 @@ Nothing here knows what an option does.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -38,8 +38,10 @@ _POSITIONAL = {"DATA": "digits, fashion, sms or a path", "OUT": "the folder to w
 _EXPECTED: dict[Any, str] = {int: "a whole number", float: "a number", Path: "a path", bool: "nothing behind it"}
 
 
-def describe_mistake(error: cyclopts.CycloptsError, commands: Iterable[str]) -> str:
-    """Why these words cannot be understood, and what to write instead."""
+def describe_mistake(
+    error: cyclopts.CycloptsError, commands: Iterable[str], options_of: Callable[[str], Sequence[str]]
+) -> str:
+    """Why these words cannot be understood, and what to write instead; `options_of` knows the options of each command."""
     chain = tuple(name for name in error.command_chain or () if not name.startswith("-"))
     command = " ".join(("hound", *chain))
     advice = f"see `{command} --help`"
@@ -48,7 +50,7 @@ def describe_mistake(error: cyclopts.CycloptsError, commands: Iterable[str]) -> 
     ):
         return _unknown_command((error.unused_tokens or [""])[0], list(commands))
     if isinstance(error, cyclopts.UnknownOptionError):
-        return _unknown_option(error, command, advice)
+        return _unknown_option(error, command, advice, [name for name in commands if name not in chain], options_of)
     if isinstance(error, cyclopts.MissingArgumentError) and error.argument is not None:
         return _missing(error, command, advice)
     if isinstance(error, cyclopts.CoercionError) and error.token is not None:
@@ -64,7 +66,13 @@ def _unknown_command(given: str, commands: list[str]) -> str:
     return f"cannot run {given!r}: expected one of {', '.join(commands)}, {asked}"
 
 
-def _unknown_option(error: cyclopts.UnknownOptionError, command: str, advice: str) -> str:
+def _unknown_option(
+    error: cyclopts.UnknownOptionError,
+    command: str,
+    advice: str,
+    others: Sequence[str],
+    options_of: Callable[[str], Sequence[str]],
+) -> str:
     given = (error.token.keyword or error.token.value).partition("=")[0]
     known = [name for argument in error.argument_collection if argument.parse for name in argument.names]
     meant = _CALLED.get(given, "")
@@ -72,7 +80,13 @@ def _unknown_option(error: cyclopts.UnknownOptionError, command: str, advice: st
         bare = {name.lstrip("-"): name for name in known}  # dashes make any two options look alike
         close = difflib.get_close_matches(given.lstrip("-"), bare, n=1)
         meant = bare[close[0]] if close else ""
-    return f"cannot use {given}: expected an option of `{command}`, {f'did you mean {meant}?' if meant else advice}"
+    if meant:
+        advice = f"did you mean {meant}?"
+    elif having := [name for name in others if given in options_of(name)]:
+        from modelhound.analysis.wording import list_text  # here, so that --help need not wait for it
+
+        advice = f"only {list_text(having)} {'have' if len(having) > 1 else 'has'} it"
+    return f"cannot use {given}: expected an option of `{command}`, {advice}"
 
 
 def _missing(error: cyclopts.MissingArgumentError, command: str, advice: str) -> str:

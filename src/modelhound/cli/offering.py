@@ -10,35 +10,50 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from modelhound.analysis.wording import plural
 from modelhound.cli.console import bars, open_console, print_json, say
 from modelhound.cli.grouping import output_group
+from modelhound.settings import parse_chart_formats
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from modelhound.records import Failure
+    from modelhound.records import Failure, ItemSkipped
     from modelhound.report.charts import Chart
 
 __all__ = [
     "AnalysisFolder",
-    "ChartFolder",
+    "Charts",
     "Open",
     "open_page",
     "present",
     "show_failures",
     "show_resumed",
+    "show_skipped",
     "write_charts",
 ]
 
 _MOST_NAMED = 8
+_MOST_SKIPPED = 3
 
 Open = Annotated[bool, Parameter(name="--open", group=output_group, help="Show the result as a page in the browser.")]
-ChartFolder = Annotated[
-    Path | None,
-    Parameter(name="--charts", group=output_group, help="Draw the charts into this folder, as PNG and SVG."),
+
+
+def _read_formats(wanted: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
+    """Before anything is run: a wrong one must not cost the run."""
+    return parse_chart_formats([token.value for token in tokens])
+
+
+Charts = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--charts",
+        group=output_group,
+        converter=_read_formats,
+        help="png, svg: every chart as a picture as well, in a folder beside the page.",
+    ),
 ]
 AnalysisFolder = Annotated[
     Path | None,
@@ -65,9 +80,25 @@ def present(
         tables()
     page = _show_page(runs) if show else None
     if not json:
+        _show_next_steps(runs)
         where = f"{'What was tried' if is_empty else 'Everything measured'} is in {', '.join(map(str, runs))}"
         line = f"Page: {page}" if page else f"As a page: hound report {shlex.join(map(str, runs))}"
         open_console().print(f"{where}\n{line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_next_steps(runs: Sequence[Path]) -> None:
+    """What the page of a run offers to do next; of several runs it offers nothing."""
+    from modelhound.report.next_steps import after_search
+    from modelhound.report.search_view import view_search
+    from modelhound.report.verb_answers import tell_answer
+    from modelhound.store import read_run
+
+    if len(runs) > 1 or not runs[0].is_dir():
+        return
+    run = read_run(runs[0])
+    told = None if run.verb == "search" else tell_answer(run)
+    for label, command in after_search(view_search(run)) if run.verb == "search" else told.next_steps if told else ():
+        open_console().print(f"{label}: {command}", markup=False, highlight=False, soft_wrap=True)
 
 
 def show_failures(failures: "Iterable[Failure]", console: "Console") -> None:
@@ -85,6 +116,15 @@ def show_failures(failures: "Iterable[Failure]", console: "Console") -> None:
         console.print(line, style="red", markup=False, highlight=False)
 
 
+def show_skipped(skipped: "Sequence[ItemSkipped]", console: "Console") -> None:
+    """Which items take no part, and why."""
+    if skipped:
+        named = "; ".join(f"{each.item} ({each.reason})" for each in skipped[:_MOST_SKIPPED])
+        more = "; ..." if len(skipped) > _MOST_SKIPPED else ""
+        told = f"{plural(len(skipped), 'item was', 'items were')} left out: {named}{more}"
+        console.print(told, style="yellow", markup=False, highlight=False)
+
+
 def show_resumed(count: int, noun: str, console: "Console") -> None:
     """What an earlier start had done already."""
     if count:
@@ -95,16 +135,18 @@ def show_resumed(count: int, noun: str, console: "Console") -> None:
 
 def write_charts(
     draw: "Callable[[], Sequence[Chart]]",
-    charts: Path | None,
+    formats: Sequence[str],
     *,
+    run: Path,
     analysis: Path | None = None,
     words: "Callable[[Sequence[Chart]], str] | None" = None,
 ) -> None:
-    """Draw the charts into one folder and the analysis with them into another, each where it is asked for."""
-    if charts is None and analysis is None:
+    """Draw the charts beside the page of the run, and the analysis with them into a folder of its own, each if asked for."""
+    if not formats and analysis is None:
         return
     from modelhound.report.analysis_text import write_analysis
     from modelhound.report.charts import save_charts
+    from modelhound.report.making import pictures_folder
 
     drawn = draw()
     if not drawn:
@@ -112,12 +154,12 @@ def write_charts(
         return
     written = None
     with bars() as watch:
-        if charts is not None:
-            save_charts(drawn, charts, watch=watch)
+        if formats:
+            save_charts(drawn, pictures_folder(run), formats, watch=watch)
         if analysis is not None and words is not None:
             written = write_analysis(words(drawn), drawn, analysis, watch=watch)
-    if charts is not None:
-        say(f"{plural(len(drawn), 'chart is', 'charts are')} in {charts}")
+    if formats:
+        say(f"{plural(len(drawn), 'chart is', 'charts are')} in {pictures_folder(run)}")
     if written is not None:
         say(f"the analysis is in {written}")
 

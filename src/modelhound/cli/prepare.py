@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.analysis.wording import bytes_text
+from modelhound.analysis.wording import bytes_text, list_text
 from modelhound.cli.app import DONE, Json
 from modelhound.cli.console import bars, make_table, open_console, print_json
 from modelhound.cli.grouping import DATA, in_groups
@@ -41,12 +41,11 @@ def _show_prepared(result: "PrepareResult") -> None:
     from rich.markup import escape
 
     console = open_console()
-    table = make_table("variant", "size>", "exact for")
+    is_told = any(variant.models for variant in result.variants)  # of what an earlier start made, nobody knows for whom
+    table = make_table("variant", "size>", *(("exact for",) if is_told else ()))
     for variant in result.variants:
-        shown = ", ".join(variant.models[:3]) + (
-            f" and {len(variant.models) - 3} more" if len(variant.models) > 3 else ""
-        )
-        table.add_row(variant.name, f"{bytes_text(variant.num_bytes)}", escape(shown))
+        who = (escape(list_text(variant.models, most=3)) or "–",) if is_told else ()
+        table.add_row(variant.name, bytes_text(variant.num_bytes), *who)
     console.print(table)
     done = "were prepared already" if result.was_finished else "are prepared"
     left_out = f"; {len(result.skipped)} could not be read" if result.skipped else ""

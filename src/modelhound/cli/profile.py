@@ -11,11 +11,12 @@ from modelhound.cli.console import bars, make_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
 from modelhound.cli.offering import (
     AnalysisFolder,
-    ChartFolder,
+    Charts,
     Open,
     present,
     show_failures,
     show_resumed,
+    show_skipped,
     write_charts,
 )
 from modelhound.settings import ProfileSettings
@@ -58,7 +59,7 @@ else:
 def profile(
     settings: Annotated[Asked, Parameter(name="*")],
     *,
-    charts: ChartFolder = None,
+    charts: Charts = (),
     analysis: AnalysisFolder = None,
     show: Open = False,
     json: Json = False,
@@ -68,9 +69,6 @@ def profile(
 
     with bars() as watch:
         result = run_profile(settings, watch=watch)
-    write_charts(
-        lambda: _draw(result, settings), charts, analysis=analysis, words=lambda drawn: _in_words(result, drawn)
-    )
     present(
         result.run,
         document=result.to_json,
@@ -78,6 +76,13 @@ def profile(
         json=json,
         show=show,
         is_empty=not result.profiles,
+    )
+    write_charts(
+        lambda: _draw(result, settings),
+        charts,
+        run=result.run,
+        analysis=analysis,
+        words=lambda drawn: _in_words(result, drawn),
     )
     return DONE if result.profiles else FAILED
 
@@ -120,6 +125,7 @@ def _show_profile(result: "ProfileResult") -> None:
         _show_scoring(result, console)
     for note in result.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
+    show_skipped(result.skipped, console)
     show_failures(result.failures, console)
     show_resumed(result.num_resumed, "configuration", console)
 
@@ -237,9 +243,13 @@ def _show_reading(result: "ProfileResult", console: "Console") -> None:
         console.print(f"Reading weights from the disk {told} from the page cache.", highlight=False)
     builds = [each.usual_build_seconds[0] / each.seconds_of("build model") for each in full if each.usual_build_seconds]
     if builds:
-        told = f"{_times(builds)} times as long" if max(builds) >= _TELLING else "no longer here"
+        told = (
+            f"makes building {_times(builds)} times as long"
+            if max(builds) >= _TELLING
+            else "takes no time worth telling here"
+        )
         console.print(
-            f"Drawing random weights first, as most programs do, makes building {told}.",
+            f"Drawing random weights first, as most programs do, {told}.",
             highlight=False,
         )
 

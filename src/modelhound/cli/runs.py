@@ -40,13 +40,13 @@ def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
         "asked at": [escape(each.at[:16].replace("T", "\N{NO-BREAK SPACE}")) for each in found],
         "data": [escape(_short(each.data)) for each in found],
         "models>": [str(each.num_models) for each in found],
-        "failed>": [str(each.num_failures) for each in found],
+        **({"failed>": [str(each.num_failures) for each in found]} if any(each.num_failures for each in found) else {}),
         "answer": [escape(each.headline if each.finished else _UNFINISHED) for each in found],
     }
-    left_out = [(), ("data", "verb")]  # which the name tells too
+    left_out: list[tuple[str, ...]] = [(), ("models>",), ("data", "verb")]  # the last two are in most names
     if console.width < _NARROW:
         left_out.append(("data", "verb", "models>", "asked at"))
-    console.print(make_fitting_table(console, columns, left_out))
+    console.print(make_fitting_table(console, columns, left_out, folded="answer"))
     return DONE
 
 

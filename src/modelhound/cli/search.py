@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.analysis.wording import (
-    bytes_text,
-    count_text,
-    metric_interval_text,
-    metric_text,
-    plural,
-    score_text,
-)
+from modelhound.analysis.search_tables import ranking_columns
+from modelhound.analysis.search_wording import best_sentence, tie_sentence, time_sentence
+from modelhound.analysis.wording import bytes_text, count_text, metric_text, plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_fitting_table, open_console, print_json, say
 from modelhound.cli.finals import show_finals
 from modelhound.cli.grouping import DATA, MODELS, in_groups, output_group
-from modelhound.cli.offering import ChartFolder, Open, present, show_failures, show_resumed, write_charts
+from modelhound.cli.offering import Charts, Open, present, show_failures, show_resumed, show_skipped, write_charts
 from modelhound.errors import RequestError
 from modelhound.settings import SearchSettings
 
@@ -53,7 +48,7 @@ else:
 def search(
     settings: Annotated[Asked, Parameter(name="*")],
     *,
-    charts: ChartFolder = None,
+    charts: Charts = (),
     live: Live = False,
     show: Open = False,
     json: Json = False,
@@ -73,7 +68,6 @@ def search(
         return _explain(settings, json)
     with bars() as watch, _followed(live) as begun:
         result = run_search(settings, watch=watch, begun=begun)
-    write_charts(lambda: _draw(result), charts)
     present(
         result.run,
         document=result.to_json,
@@ -82,6 +76,7 @@ def search(
         show=show,
         is_empty=not result.ranking.models,
     )
+    write_charts(lambda: _draw(result), charts, run=result.run)
     return DONE if result.ranking.models else FAILED
 
 
@@ -194,20 +189,12 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
                 f"{ranking.size_agreement:+.2f} (1 the same order, 0 no relation).",
                 highlight=False,
             )
-        console.print(_time_sentence(result), highlight=False)
+        console.print(time_sentence(result.phases, result.device), highlight=False)
     else:
         console.print("No model could be measured.", style="bold red")
     _show_dropped(result, console)
     _show_notes(result, console)
-    if result.skipped:
-        console.print(
-            f"{len(result.skipped)} {_what_was_skipped(result)} left out: "
-            + "; ".join(f"{each.item} ({each.reason})" for each in result.skipped[:3])
-            + ("; ..." if len(result.skipped) > 3 else ""),
-            style="yellow",
-            markup=False,
-            highlight=False,
-        )
+    show_skipped(result.skipped, console)
     show_failures(result.failures, console)
     for warning in result.warnings:
         console.print(f"Note: {warning}", markup=False, highlight=False)
@@ -230,10 +217,6 @@ def _show_dropped(result: "SearchResult", console: "Console") -> None:
     )
 
 
-def _what_was_skipped(result: "SearchResult") -> str:
-    return "item was" if len(result.skipped) == 1 else "items were"
-
-
 def _show_notes(result: "SearchResult", console: "Console") -> None:
     """Notes that many models share are said once."""
     by_note: dict[str, list[str]] = {}
@@ -246,19 +229,10 @@ def _show_notes(result: "SearchResult", console: "Console") -> None:
 
 def _ranking_table(ranking: "Ranking", top: int | None, console: "Console") -> "Table":
     """The ranking with the control beside it, with as many columns as fit: fewer are better than folded ones."""
-    rows = ranking.models[:top]
-    scorers = list(dict.fromkeys(name for row in rows for name in row.scores))
-    columns: dict[str, list[str]] = {
-        "rank>": [f"{row.rank}{'=' if row.tied else ' '}" for row in rows],
-        "model": [row.model for row in rows],
-        "score>": [metric_text(ranking.metric, row.score) for row in rows],
-        "interval": [metric_interval_text(ranking.metric, row.interval) for row in rows],
-        **{f"{name}>": [score_text(ranking.metric, name, row.scores.get(name)) for row in rows] for name in scorers},
-        "params>": [count_text(row.num_parameters) for row in rows],
-        "time>": [f"{row.seconds:.1f} s" for row in rows],
-        "by size>": [f"#{row.size_rank}" for row in rows],
-        "by size (control)": list(ranking.by_size[: len(rows)]),
-    }
+    known = ranking_columns(ranking, top=top)
+    scorers = [name for name in ranking.models[0].scores if name in known]
+    columns = {f"{name}{'>' if each.is_number else ''}": each.texts for name, each in known.items()}
+    columns["by size (control)"] = ranking.by_size[: len(known["rank"].texts)]
     details = {f"{name}>" for name in scorers}
     shorter = details | {"by size (control)"}
     left_out = [{"by size>"}, {"by size>", *details}, shorter]
@@ -271,35 +245,9 @@ def _verdict(result: "SearchResult") -> str:
     from rich.markup import escape
 
     ranking = result.ranking
-    best = ranking.models[0]
-    how = " and ".join(ranking.rests_on)
-    meaning = {
-        "accuracy": f"of {ranking.num_items} items are recognised from its features",
-        "ranking precision": f"ranking precision of the labels of {ranking.num_items} items, told from its features",
-        "R2": f"is the R2 of {ranking.num_items} numbers told from its features",
-    }[ranking.metric]
-    sentence = (
-        f"[bold]{escape(best.model)}[/bold] suits {escape(result.data)} best: {metric_text(ranking.metric, best.score)} "
-        f"[dim]({metric_interval_text(ranking.metric, best.interval)}, {ranking.confidence:.0%} interval)[/dim] "
-        f"{meaning} ({how})."
-    )
+    best, rest = best_sentence(ranking, result.data)
+    sentence = f"[bold]{escape(best)}[/bold]{escape(rest.removesuffix('.'))} ({' and '.join(ranking.rests_on)})."
     if result.weights == "random":
         sentence += " [bold]All weights are random[/bold]: this says nothing of trained models."
-    tied = [row for row in ranking.models if row.rank == best.rank]
-    if len(tied) > 1:
-        smallest = min(tied, key=lambda row: row.num_parameters)
-        sentence += (
-            f"\n{len(tied)} models share rank 1: {ranking.num_items} items cannot tell them apart. "
-            f"The smallest of them is {escape(smallest.model)} ({count_text(smallest.num_parameters)} parameters). "
-            "Short fine-tuning may tell more: add --finals auto."
-        )
-    return sentence
-
-
-def _time_sentence(result: "SearchResult") -> str:
-    total = sum(result.phases.values())
-    if not result.phases.get("forward"):
-        return f"No features had to be made: they are remembered. Scoring them took {total:.2f} s."
-    parts = sorted(result.phases.items(), key=lambda phase: -phase[1])
-    shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts if seconds / total >= 0.005)
-    return f"Where the {total:.1f} s of model time went ({result.device}): {shares}."
+    tied = "".join(tie_sentence(ranking))
+    return f"{sentence}\n{escape(tied)}" if tied else sentence

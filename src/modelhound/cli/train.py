@@ -5,11 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.analysis.wording import bytes_text, count_text, metric_text, seconds_text
+from modelhound.analysis.search_tables import time_text
+from modelhound.analysis.wording import (
+    bytes_text,
+    count_text,
+    metric_interval_text,
+    metric_text,
+    number_text,
+    plural,
+    seconds_text,
+)
 from modelhound.cli.app import DONE, FAILED, Json
-from modelhound.cli.console import bars, make_table, open_console, print_json
+from modelhound.cli.console import bars, make_fitting_table, make_table, open_console, print_json
 from modelhound.cli.grouping import in_groups
-from modelhound.cli.offering import ChartFolder, Open, present, show_failures, show_resumed, write_charts
+from modelhound.cli.offering import Charts, Open, present, show_failures, show_resumed, show_skipped, write_charts
 from modelhound.errors import RequestError
 from modelhound.settings import TrainSettings
 
@@ -18,13 +27,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from modelhound.analysis.bounds import Verdict
-    from modelhound.records import ModelTrained, OperatorsProfiled
+    from modelhound.records import ModelTrained, OperatorsProfiled, RankTrained
     from modelhound.report.charts import Chart
     from modelhound.verbs.train import TrainResult
 
 _TOPICS = {
     "Data": ("data", "columns", "task", "split", "test", "limit", "follow_links"),
-    "Models": ("model", "weights", "arch", "tokens", "allow_code"),
+    "Models": ("model", "where", "weights", "arch", "tokens", "allow_code"),
     "Recipe": (
         *("mode", "epochs", "batch", "accumulate", "optimiser", "rate", "decay", "schedule", "augment", "precision"),
         *("batchnorm", "patience", "seed"),
@@ -51,7 +60,7 @@ _LEAST_SHARE = 0.005  # of a rank's time, for a column of its own
 def train(
     settings: Annotated[Asked, Parameter(name="*")],
     *,
-    charts: ChartFolder = None,
+    charts: Charts = (),
     show: Open = False,
     json: Json = False,
 ) -> int:
@@ -59,7 +68,7 @@ def train(
     from modelhound.verbs.train import run_train
 
     if settings.slurm:
-        if show or charts is not None:
+        if show or charts:
             raise RequestError(
                 f"cannot use --{'open' if show else 'charts'} with --slurm: expected a training that runs here, make the page "
                 "with hound report RUN when the job has ended"
@@ -67,7 +76,6 @@ def train(
         return _submit(settings, json=json)
     with bars() as watch:
         result = run_train(settings, watch=watch)
-    write_charts(lambda: _draw(result), charts)
     present(
         result.run,
         document=result.to_json,
@@ -76,6 +84,7 @@ def train(
         show=show,
         is_empty=not result.trained,
     )
+    write_charts(lambda: _draw(result), charts, run=result.run)
     return DONE if result.trained and not result.failures else FAILED
 
 
@@ -105,7 +114,8 @@ def _draw(result: "TrainResult") -> "tuple[Chart, ...]":
 def _show(result: "TrainResult") -> None:
     console = open_console()
     if result.trained:
-        console.print(_runs_table(result))
+        console.print(_runs_table(result, console))
+        console.print(_answer_sentence(result), highlight=False)
         _show_phases(result, console)
         _show_times(result, console)
         _show_machine(result, console)
@@ -123,40 +133,60 @@ def _show(result: "TrainResult") -> None:
     _show_rest(result, console)
 
 
-def _runs_table(result: "TrainResult") -> "Table":
-    table = make_table(
-        *(
-            "model",
-            "ranks>",
-            "score>",
-            "top-5>",
-            "loss>",
-            "epochs>",
-            "batch>",
-            "params>",
-            "items/s>",
-            "memory>",
-            "time>",
-        )
+def _runs_table(result: "TrainResult", console: "Console") -> "Table":
+    """One row per run, with as many columns as fit."""
+    trained = result.trained
+    columns = {
+        "model": [run.model for run in trained],
+        "ranks>": [str(run.num_ranks) for run in trained],
+        "score>": [metric_text(run.metric, run.score) for run in trained],
+        "interval": [_interval_text(run) for run in trained],
+        "top-5>": ["–" if run.top5 is None else f"{run.top5:.1%}" for run in trained],
+        "loss>": [f"{run.losses[-1]:.3f}" if run.losses else "–" for run in trained],
+        "epochs>": [str(len(run.epochs)) for run in trained],
+        "batch>": [str(run.batch) for run in trained],
+        "params>": [count_text(run.num_trained_parameters) for run in trained],
+        "items/s>": [_speed_text(result.ranks_of(run)) for run in trained],
+        "memory>": [
+            bytes_text(max((each.peak_memory_bytes for each in result.ranks_of(run)), default=0)) for run in trained
+        ],
+        "time>": [time_text(run.wall_seconds) for run in trained],
+    }
+    left_out: list[set[str]] = [set()]
+    for name in ("top-5>", "batch>", "loss>", "params>", "memory>", "epochs>"):
+        left_out.append(left_out[-1] | {name})
+    return make_fitting_table(console, columns, left_out)
+
+
+def _interval_text(run: "ModelTrained") -> str:
+    from modelhound.analysis.certainty import test_interval
+
+    interval = test_interval(run)
+    return "–" if interval is None else metric_interval_text(run.metric, interval)
+
+
+def _speed_text(ranks: "list[RankTrained]") -> str:
+    seconds = max((rank.wall_seconds for rank in ranks), default=0.0)
+    return number_text(sum(rank.num_items for rank in ranks) / seconds) if seconds else "–"
+
+
+def _answer_sentence(result: "TrainResult") -> str:
+    """How good the best network is and how sure that is, in the words of the page."""
+    from rich.markup import escape
+
+    from modelhound.analysis.certainty import test_interval
+
+    best = max(result.trained, key=lambda run: run.score)
+    interval, guessed = test_interval(best), 1 / max(1, result.num_classes)
+    sure = f" [dim]({metric_interval_text(best.metric, interval)}, 95% interval)[/dim]" if interval else ""
+    told = (
+        f"[bold]{escape(best.model)}[/bold] reaches {metric_text(best.metric, best.score)}{sure} {best.metric} on "
+        f"{plural(best.num_test_items, 'test item')} after {plural(len(best.epochs), 'epoch')}"
+        + (f", the best of {len(result.trained)} runs." if len(result.trained) > 1 else ".")
     )
-    for run in result.trained:
-        ranks = result.ranks_of(run)
-        items = sum(rank.num_items for rank in ranks)
-        seconds = max((rank.wall_seconds for rank in ranks), default=0.0)
-        table.add_row(
-            run.model,
-            str(run.num_ranks),
-            metric_text(run.metric, run.score),
-            "–" if run.top5 is None else f"{run.top5:.1%}",
-            f"{run.losses[-1]:.3f}" if run.losses else "–",
-            str(len(run.epochs)),
-            str(run.batch),
-            count_text(run.num_trained_parameters),
-            f"{items / seconds:.1f}" if seconds else "–",
-            f"{max((rank.peak_memory_bytes for rank in ranks), default=0) / 2**30:.1f} GiB",
-            f"{run.wall_seconds:.1f} s",
-        )
-    return table
+    if interval and interval[0] <= guessed:
+        told += f" Guessing one of {result.num_classes} classes cannot be told from that ({guessed:.1%})."
+    return told
 
 
 def _show_phases(result: "TrainResult", console: "Console") -> None:
@@ -272,8 +302,7 @@ def _show_rest(result: "TrainResult", console: "Console") -> None:
     for note, runs in by_note.items():
         who = runs[0].model if len(runs) == 1 else f"{len(runs)} runs"
         console.print(f"Note: {who}: {note}", markup=False, highlight=False)
-    if result.skipped:
-        console.print(f"{len(result.skipped)} items could not be read and were left out.", style="yellow")
+    show_skipped(result.skipped, console)
     show_failures(result.failures, console)
     show_resumed(result.num_resumed, "run", console)
     for model, saved in result.read_back.items():

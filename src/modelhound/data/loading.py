@@ -7,13 +7,11 @@ processes where that pays; texts a batch at a time through the model's own token
 the model's own are copied instead of decoded, and come out the same to the last bit.
 """
 
+import functools
 import os
 import shutil
-import signal
 import sys
-import threading
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +21,14 @@ import numpy as np
 
 from modelhound.data.batch import Batch
 from modelhound.data.dataset import Dataset
+from modelhound.data.loader_processes import (
+    Deadline,
+    begin_worker,
+    described_errors,
+    interrupts_held_back,
+    stop_workers,
+    warnings_ignored,
+)
 from modelhound.data.normalising import normalise
 from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant, make_cut, make_transform
 from modelhound.data.source import Modality, UnreadableItemError
@@ -238,23 +244,32 @@ def _stream(items: _Batches, manner: _Manner) -> Iterator[Batch]:
         make_cut(Variant.of(items.form))
     else:
         make_transform(items.form)
+    with described_errors(items.dataset.name):  # all of it: when a process is killed torch raises wherever we are
+        yield from _all_passes(items, manner)
+
+
+def _all_passes(items: _Batches, manner: _Manner) -> Iterator[Batch]:
     loader = _make_loader(items, manner)
     iterator: Iterator[Any] | None = None
     try:
         for _ in range(manner.passes):
             if not manner.persistent:
-                _stop_workers(iterator)
-            with _interrupts_held_back(), _warnings_ignored(), _described_errors(items.dataset.name):
+                stop_workers(iterator)
+            with interrupts_held_back(), warnings_ignored():
                 iterator = iter(loader)  # persistent workers begin anew, others are started
-            yield from _one_pass(iterator, items)
+            deadline = Deadline(iterator)
+            try:
+                yield from _one_pass(iterator, items, deadline)
+            finally:
+                deadline.lift()
     finally:
         # The iterator would stop its workers when it is collected, but a traceback may keep it alive for long.
-        _stop_workers(iterator)
+        stop_workers(iterator)
 
 
-def _one_pass(iterator: Iterator[Any], items: _Batches) -> Iterator[Batch]:
+def _one_pass(iterator: Iterator[Any], items: _Batches, deadline: Deadline) -> Iterator[Batch]:
     for _ in range(len(items)):
-        with _described_errors(items.dataset.name):
+        with deadline.kept(items.dataset.name):
             made = next(iterator)
         if isinstance(made, _Failed):
             error = made.kind(made.message)
@@ -263,18 +278,11 @@ def _one_pass(iterator: Iterator[Any], items: _Batches) -> Iterator[Batch]:
         yield made
 
 
-def _stop_workers(iterator: Iterator[Any] | None) -> None:
-    stop = getattr(iterator, "_shutdown_workers", None)
-    if stop is not None:
-        with _interrupts_held_back():
-            stop()
-
-
 def _make_loader(items: _Batches, manner: _Manner) -> "DataLoader[Any]":
     import torch
     from torch.utils.data import DataLoader
 
-    with _warnings_ignored():
+    with warnings_ignored():
         return DataLoader(
             items,  # type: ignore[arg-type]  # a length and items by number are all it needs
             batch_size=None,
@@ -283,64 +291,10 @@ def _make_loader(items: _Batches, manner: _Manner) -> "DataLoader[Any]":
             prefetch_factor=manner.prefetch if manner.num_workers else None,
             persistent_workers=manner.persistent and manner.num_workers > 0,
             pin_memory=manner.pin,
-            worker_init_fn=_keep_quiet,
+            worker_init_fn=functools.partial(begin_worker, parent=os.getpid()),
             generator=torch.Generator(),  # or each pass would draw from, and so change, the global random state
         )
 
 
-@contextmanager
-def _described_errors(name: str) -> Iterator[None]:
-    """What torch raises when a process cannot start or dies says neither which data nor what to do."""
-    try:
-        yield
-    except (RuntimeError, OSError) as error:
-        raise DataError(
-            f"cannot load {name!r}: expected worker processes to go on, but {error}; use --workers 0, or a smaller --batch "
-            "if memory is short"
-        ) from error
-
-
 def _as_it_is(made: Any) -> Any:
     return made
-
-
-def _keep_quiet(worker: int) -> None:
-    """In a worker: leave Ctrl-C to the main process, which ends the workers, and never write to its terminal."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warnings.simplefilter("ignore")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(nowhere, stream)
-    os.close(nowhere)
-
-
-@contextmanager
-def _warnings_ignored() -> Iterator[None]:
-    """torch warns of more workers than cores, Python of forking beside threads: the one was asked for, the other is usual."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Deliver Ctrl-C afterwards: in between, some processes would be started and known to nobody.
-
-    Python hands signals to the main thread only, so elsewhere there is nothing to hold back.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    interrupted = False
-
-    def remember(signum: int, frame: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-
-    before = signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-        if interrupted and callable(before):
-            before(signal.SIGINT, None)  # usually raises KeyboardInterrupt

@@ -3,9 +3,11 @@
 In:  a file that `hound loader --out` wrote, or a Dataset and a device
 Out: LoaderSettings, or None where nothing is known
 Nothing here measures. What is remembered holds for data that load alike: of the same kind of source, with items of about the
-same size, on the same processors. It is advice about speed: no number of a result depends on it.
+same size, on the same processors; and for runs that are not much longer than those it was found for, since what is best for a
+few items, such as no loader processes at all, is bad for many. It is advice about speed: no number of a result depends on it.
 """
 
+import contextlib
 import math
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +36,7 @@ __all__ = [
 
 _MEMO = "loader"
 _NONE = Path("none")
+_LONGEST = 12  # 17 million items
 
 
 def read_loader(path: str | Path, kind: str | None = None) -> LoaderSettings:
@@ -79,17 +82,23 @@ def find_loader(
 
 
 def remembered_loader(dataset: Dataset, *, device: str) -> LoaderSettings | None:
-    """What `hound loader` recommended last for data that load like these on this machine and device."""
-    found = Memo(_MEMO).look_up(_key(machine_kind(device), data_kind(dataset)))
-    try:
-        return None if found is None else msgspec.convert(found, LoaderSettings)
-    except msgspec.ValidationError:  # written by another version
-        return None
+    """What `hound loader` recommended last for data that load like these on this machine and device.
+
+    For runs about as long as these items; else for longer ones, else for the next shorter ones.
+    """
+    memo, here = Memo(_MEMO), _round_length(len(dataset))
+    for power in (*range(here, _LONGEST + 1), here - 1):
+        found = memo.look_up(_key(machine_kind(device), data_kind(dataset), power))
+        with contextlib.suppress(msgspec.ValidationError):  # written by another version
+            if found is not None:
+                return msgspec.convert(found, LoaderSettings)
+    return None
 
 
 def remember_loader(settings: LoaderSettings) -> None:
     """Let later searches on this machine find it."""
-    Memo(_MEMO).note(_key(settings.machine, settings.data_kind), msgspec.to_builtins(settings))
+    key = _key(settings.machine, settings.data_kind, _round_length(settings.num_items))
+    Memo(_MEMO).note(key, msgspec.to_builtins(settings))
 
 
 @lru_cache
@@ -122,5 +131,10 @@ def _size(dataset: Dataset) -> str:
     return f"about {nearest} {'pixels' if isinstance(item, Image.Image) else 'characters'}"
 
 
-def _key(machine: str, kind: str) -> str:
-    return f"{machine} | {kind}"
+def _round_length(num_items: int) -> int:
+    """Of a run, as a power of four; one of which it is not known counts as long."""
+    return min(_LONGEST, round(math.log(num_items, 4))) if num_items else _LONGEST
+
+
+def _key(machine: str, kind: str, length: int) -> str:
+    return f"{machine} | {kind} | about {4**length} items"

@@ -8,12 +8,12 @@ plain path to the last bit, as long as batches are cut in the same places.
 
 import contextlib
 import functools
+import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Self
 
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from modelhound.compat import is_out_of_memory
 from modelhound.data import InputForm
-from modelhound.errors import RequestError
+from modelhound.errors import ModelError, RequestError
 from modelhound.features.plain import suitable_batch
 from modelhound.features.shelf import Shelf, copied_bytes, install, remove
 from modelhound.features.spilling import InMemory, Kept, OnDisk
@@ -194,7 +194,8 @@ class _Job:
         self._pieces: dict[int, int] = {}  # into which batches of a step are cut, because they did not fit into memory
         self._fetching = ThreadPoolExecutor(1, thread_name_prefix="weights ahead")
         self._fetched: dict[int, Future[list[tuple[Specimen, dict[str, Tensor]]]]] = {}
-        request.shelf.limit(_shelf_bytes(plan, lean=request.lean))
+        shelf_bytes, self._most_begun = _divide_weight_bytes(plan, device=request.device, lean=request.lean)
+        request.shelf.limit(shelf_bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -231,7 +232,7 @@ class _Job:
         weights: list[tuple[Specimen, dict[str, Tensor]]] = []
         self._request.tidy(self._running_bytes(step))
         # the device has something to do while the host prepares this step, but nobody runs far ahead
-        self._catch_up(0 if self._request.lean else 1)
+        self._catch_up(self._most_begun)
         try:
             with meter.phase("weights to device", on_host=True):
                 weights = self._weights(index)
@@ -311,9 +312,14 @@ class _Job:
     def _catch_up(self, num_left: int) -> None:
         """Wait until the device is through with all steps but so many, and divide their seconds."""
         with self._alone:
+            over = list(self._begun)[: max(0, len(self._begun) - num_left)]
+        # A device that broke down over such a step says so to everybody from now on: each model that still needs it fails by
+        # its own next step, those of this step included.
+        for _, meter in over:
+            with contextlib.suppress(RuntimeError):
+                meter.wait()  # before others are held up, who ask for the seconds of steps that are over
+        with self._alone:
             while len(self._begun) > num_left:
-                # A device that broke down over such a step says so to everybody from now on: each model that still needs it
-                # fails by its own next step, those of this step included.
                 with contextlib.suppress(RuntimeError):
                     self._charge(*self._begun.popleft())
 
@@ -353,12 +359,31 @@ class _Job:
             for segment in step.segments:
                 owner, number = self._owners[step.input, segment.fingerprint]
                 names = owner.blueprint.anatomy.parts[number].tensors
-                fetched.append((owner, self._request.shelf.fetch(owner, names)))
+                fetched.append(self._fetch_of_any(itertools.chain([owner], self._equals(owner, number)), names))
             # Of a model that runs this step, and not of whoever else has an equal part somewhere: they belong to the first
             # part, which all models below this step have in common.
-            anyone = self._specimens[self._below[index][0]]
-            fetched.append((anyone, self._request.shelf.fetch(anyone, anyone.blueprint.anatomy.everywhere)))
+            anybody = (self._specimens[model] for model in self._below[index])
+            everywhere = owner.blueprint.anatomy.everywhere
+            fetched.append(self._fetch_of_any(anybody, everywhere))
         return fetched
+
+    def _fetch_of_any(self, owners: Iterable[Specimen], names: Sequence[str]) -> tuple[Specimen, dict[str, Tensor]]:
+        """Tensors that are the same in all of these, of the first whose file has not been cut short in the meantime."""
+        trouble: ModelError | None = None
+        for owner in owners:
+            try:
+                return owner, self._request.shelf.fetch(owner, names)
+            except ModelError as error:
+                trouble = trouble or error
+        assert trouble is not None
+        raise trouble
+
+    def _equals(self, owner: Specimen, number: int) -> Iterator[Specimen]:
+        """Other models that have the same part; in the same place, of which its fingerprint knows."""
+        for other in self._specimens.values():
+            is_alike = other is not owner and other.blueprint is owner.blueprint
+            if is_alike and other.fingerprints[number] == owner.fingerprints[number]:
+                yield other
 
     def _run_in_pieces(self, index: int, run: RunPart, inputs: Inputs, value: Tensor | None) -> Tensor:
         """One batch; where memory does not suffice, in halves, quarters, … as many as it takes, from now on."""
@@ -369,7 +394,7 @@ class _Job:
                 if pieces == 1:
                     return run(inputs, value)
                 edges = [num_items * piece // pieces for piece in range(pieces + 1)]
-                cuts = [slice(start, stop) for start, stop in pairwise(edges)]
+                cuts = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
                 return torch.cat([run(_cut(inputs, cut), None if value is None else value[cut]) for cut in cuts])
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error) or pieces >= num_items:
@@ -409,12 +434,21 @@ def _models_below(steps: Sequence[Step]) -> list[tuple[str, ...]]:
     return [tuple(models) for models in below]
 
 
-def _shelf_bytes(plan: Plan, *, lean: bool) -> float:
-    """What the plan has counted for weights, and what it leaves over: the next plan may want the same ones."""
+def _divide_weight_bytes(plan: Plan, *, device: str, lean: bool) -> tuple[float, int]:
+    """How many bytes of weights the shelf may hold, and how many steps the device may still be at when the next is begun.
+
+    The shelf gets what the plan has counted for weights, and what it leaves over: the next plan may want the same ones. Of
+    that, a step that the device is still at needs its own, since nobody else gets them before it is through.
+    """
     weights = {segment.fingerprint: segment.weight_bytes for step in plan.steps for segment in step.segments}
     largest = max((sum(segment.weight_bytes for segment in step.segments) for step in plan.steps), default=0)
     counted = sum(weights[fingerprint] for fingerprint in plan.resident) + (2 if plan.prefetch else 1) * largest
-    return counted + (0.0 if lean else max(0.0, plan.costs.memory_bytes - peak_bytes(plan)))
+    if lean:
+        return counted, 0
+    spare = max(0.0, plan.costs.memory_bytes - peak_bytes(plan))
+    if device == "cpu":  # where each step is over when the next begins
+        return counted + spare, 1
+    return (counted + spare - largest, 1) if spare >= largest else (counted + spare, 0)
 
 
 def _all(made: Kept, num_batches: int) -> Tensor:

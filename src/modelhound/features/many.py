@@ -8,8 +8,7 @@ over several ranges of items, which is what a race does. What an earlier session
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 import torch
@@ -19,35 +18,26 @@ from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.data.tokens import tokenise_once
 from modelhound.features.allowance import Allowance, beside_bytes, building_bytes, plan_bytes, too_little_memory
 from modelhound.features.calibrating import Rates, time_decoding, time_parts
+from modelhound.features.costing import rough_costs, usable_memory
 from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_plan
-from modelhound.features.plain import suitable_batch
-from modelhound.features.reading import Reading
 from modelhound.features.remembered import Known, Recalled, Remembered
 from modelhound.features.shelf import Shelf, filled
 from modelhound.features.supply import Supply, input_bytes, input_key
+from modelhound.features.surveying import Survey
 from modelhound.features.workshop import Specimen, Workshop
-from modelhound.meter import Lanes, Meter, available_memory, count_cores
+from modelhound.meter import Lanes
 from modelhound.models import ModelRef, source_of
 from modelhound.models.parts import PROBE_TOKENS
 from modelhound.plan import Chain, Costs, Plan, least_bytes, make_plan
 from modelhound.records import Progress, Watch, silent
 from modelhound.settings import ModelSettings
 
-__all__ = ["Failed", "Session", "usable_memory"]
+__all__ = ["Failed", "Session"]
 
 Failed = Callable[[str, str, Exception], None]
 """Told of a model that cannot be used: the model, the phase it happened in, and why."""
 
-_SHARE_OF_HOST, _SHARE_OF_DEVICE = 0.6, 0.85  # of what is free: others live here too
-_SHARE_OF_ITEMS = 0.25  # of that, what decoded items may take throughout
-# Rough rates: a plan only needs to know whether computing something again is dearer than keeping it.
-_FLOPS_PER_SECOND = {"cpu": 4e10, "cuda": 2e14}
-_WEIGHT_BYTES_PER_SECOND = 1e9
-_SPILL_BYTES_PER_SECOND = 5e8
-_DECODE_SECONDS = 1e-2
-_SCORE_SECONDS = {"cpu": 0.2, "cuda": 0.1}
-_LAUNCH_SECONDS = 1e-3
-_KINDS_AT_ONCE = {"cpu": 1, "cuda": 3}  # on a device their first passes mostly wait for kernels to be loaded
+_SHARE_OF_ITEMS = 0.25  # of the memory, what decoded items may take throughout
 _SAMPLED_TEXTS = 200
 _PADDING = 1.25  # of batches of texts of similar length, with some to spare
 
@@ -84,6 +74,8 @@ class Session:
         self._rates: Rates | None = None
         self._stamps: dict[str, str] = {}
         self._refs: dict[str, ModelRef] = {}
+        self._forms: list[InputForm] = []
+        """What the networks that were built so far want."""
         self.specimens: dict[str, Specimen] = {}
         self.known: dict[str, Known] = {}
         """Models of which all features are remembered; their weights were not read."""
@@ -113,8 +105,8 @@ class Session:
     ) -> None:
         """Take all models apart, each given with its stamp.
 
-        With `shortcut`, models whose features are all remembered are left whole. `forms_known` is called as soon as one of
-        each kind has been taken apart, when it is clear in which forms the items are wanted.
+        With `shortcut`, models whose features are all remembered are left whole. `forms_known` is called as soon as it
+        is clear in which forms the items are wanted.
         """
         self._stamps = {str(model): stamp for model, stamp in models.items()}
         self._refs = {str(model): model for model in models}
@@ -122,11 +114,10 @@ class Session:
         if shortcut:
             self._recognise(models)
         unknown = [model for model in models if str(model) not in self.known]
-        firsts, others = self._split_by_mould(unknown)
-        with Reading(self._settings, self.lanes) as reading:
-            reading.begin((*firsts, *others))
-            taken = self._take_all_apart(firsts, others, reading)
-            for done, model in enumerate((*firsts, *others)):
+        with Survey(unknown, self._workshop, self._settings, lanes=self.lanes) as survey:
+            self._forms = survey.forms
+            taken = survey.take_apart(forms_known)
+            for done, model in enumerate((*survey.firsts, *survey.others)):
                 self._watch(Progress(task="reading models", done=done, total=len(unknown), detail=str(model)))
                 found = next(taken)
                 if found.specimen is not None:
@@ -136,17 +127,12 @@ class Session:
                 if self._lean:
                     give_back_freed_memory()
                 self.seconds[str(model)] = found.seconds
-                if done == len(firsts) - 1:
-                    forms_known()
         self._watch(Progress(task="reading models", done=len(unknown), total=len(unknown)))
 
     def expect_all(self, order: Sequence[int]) -> None:
-        """Begin to decode all items for the models seen so far, if there is room to keep them."""
-        forms = {
-            key: form
-            for key, form in forms_of(list(self.specimens.values())).items()
-            if not isinstance(form, Tokenising)  # texts are small, and tokenised when their turn comes
-        }
+        """Begin to decode all items for the networks built so far, if there is room to keep them."""
+        # texts are small, and tokenised when their turn comes
+        forms = {input_key(form): form for form in self._forms if not isinstance(form, Tokenising)}
         num_bytes = len(order) * sum(input_bytes(form) for form in forms.values())
         if self._device != "cpu" and forms and num_bytes < _SHARE_OF_ITEMS * self._memory_bytes:
             self._memory_bytes -= num_bytes
@@ -267,30 +253,6 @@ class Session:
         found = self._recall(model, range(len(self._dataset)))
         return None if found is None or found.missing else self._as_rows(model, found.rows).features
 
-    def _take_all_apart(
-        self, firsts: Sequence[ModelRef], others: Sequence[ModelRef], reading: Reading
-    ) -> "Iterator[_Taken]":
-        """In order; where a device does the work, the first of each kind several at a time."""
-        at_once = min(len(firsts), _KINDS_AT_ONCE[self._device.partition(":")[0]])
-        if at_once > 1:
-            with ThreadPoolExecutor(at_once, thread_name_prefix="take apart") as hands:
-                yield from hands.map(lambda model: self._take_apart(model, reading), firsts)
-        for model in others if at_once > 1 else (*firsts, *others):
-            yield self._take_apart(model, reading)
-
-    def _take_apart(self, model: ModelRef, reading: Reading) -> "_Taken":
-        meter = Meter(self._device, keep_peak=True)
-        specimen, failure = None, None
-        try:
-            with meter.phase("read weights", on_host=True), self.lanes.span("models", "wait for weights"):
-                weights = reading.weights(model)
-            with meter.phase("build model", on_host=True), self.lanes.span("models", "build", str(model)):
-                specimen = self._workshop.take_apart(model, weights, functools.partial(reading.digests, model))
-        except Exception as error:  # whatever a stranger's model raises, the others go on
-            failure = error
-        reading.end(model)
-        return _Taken(specimen, failure, meter.current_phase, {each.phase: each.total for each in meter.samples})
-
     def _take_apart_after_all(self, model: str, failed: Failed) -> bool:
         """For a model that was left whole, because all of its rows were there, and now some turn out to be damaged."""
         ref = self._refs[model]
@@ -351,21 +313,6 @@ class Session:
             if known is not None and self._remembered.has(known.kept_as, everything):
                 self.known[str(model)] = known
 
-    def _split_by_mould(self, models: Sequence[ModelRef]) -> tuple[list[ModelRef], list[ModelRef]]:
-        """One model of each kind, and the others; of an unknown kind each is one of its own."""
-        firsts: dict[str, ModelRef] = {}
-        others = []
-        for model in models:
-            try:
-                mould = self._workshop.mould(model) or str(model)
-            except Exception:  # it will fail again when its turn comes
-                mould = str(model)
-            if mould in firsts:
-                others.append(model)
-            else:
-                firsts[mould] = model
-        return list(firsts.values()), others
-
     def _recall(self, model: str, positions: Sequence[int]) -> Recalled | None:
         kept_as = self.name_of(model)
         if self._remembered is None or kept_as is None:
@@ -412,35 +359,10 @@ class Session:
 
     def costs(self, models: Sequence[str]) -> Costs:
         """What planning for these models rests on."""
-        batches = [suitable_batch(self.specimens[model].form, self._device) for model in models]
-        kind = self._device.partition(":")[0]
-        return Costs(
-            flops_per_second=_FLOPS_PER_SECOND[kind],
-            weight_bytes_per_second=_WEIGHT_BYTES_PER_SECOND,
-            spill_bytes_per_second=_SPILL_BYTES_PER_SECOND,
-            decode_seconds_per_item=self._rates.decode_seconds if self._rates else _DECODE_SECONDS / count_cores(),
-            score_seconds=_SCORE_SECONDS[kind],
-            launch_seconds=_LAUNCH_SECONDS,
-            batch_items=self._batch or max(batches),
+        return rough_costs(
+            [self.specimens[model].form for model in models],
+            device=self._device,
             memory_bytes=self._plan_bytes(models),
-            one_pool=kind == "cpu",
+            batch=self._batch,
+            decode_seconds=self._rates.decode_seconds if self._rates else None,
         )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Taken:
-    """What came of one model: a Specimen, or what went wrong in which phase."""
-
-    specimen: Specimen | None
-    error: Exception | None
-    phase: str
-    seconds: dict[str, float]
-
-
-def usable_memory(device: str) -> int:
-    """How much memory of the device a session may take unless told."""
-    if device == "cpu":
-        return int(_SHARE_OF_HOST * available_memory())
-    free, _ = torch.cuda.mem_get_info(device)
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for whoever asks next
-    return int(_SHARE_OF_DEVICE * (free + kept))

@@ -12,7 +12,6 @@ import torch
 
 from modelhound.data import Dataset, InputForm, Tokenising, load_batches
 from modelhound.data.loading import BATCHES_AHEAD
-from modelhound.errors import ModelError
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, Network, Weights, source_of
 from modelhound.records import Progress, Watch, silent
@@ -93,7 +92,6 @@ def extract_features(
                     inputs = inputs.to(memory_format=torch.channels_last)
             with meter.phase("forward"):
                 features = network.extract(inputs).float()
-                _check_finite(features)
                 if classify and network.classify is not None:
                     opinions.append(network.classify(features).softmax(1))
             rows.append(features)
@@ -117,13 +115,3 @@ def extract_features(
         ),
         num_truncated=num_truncated,
     )
-
-
-def _check_finite(features: torch.Tensor) -> None:
-    """Features with NaN or infinite values are a ModelError."""
-    bad_items = int((~torch.isfinite(features).flatten(1).all(dim=1)).sum())
-    if bad_items:
-        raise ModelError(
-            f"cannot use its features: {bad_items} of {len(features)} items give NaN or infinite values; "
-            "the weights are damaged or the model needs other preprocessing"
-        )

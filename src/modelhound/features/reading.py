@@ -11,7 +11,7 @@ from typing import Self
 
 from modelhound.meter import Lanes, count_cores
 from modelhound.models import ModelRef, Weights, source_of
-from modelhound.models.tensor_hashes import hash_files, hash_tensor
+from modelhound.models.tensor_hashes import TensorHasher, hash_tensor
 from modelhound.settings import ModelSettings
 
 __all__ = ["Reading"]
@@ -30,6 +30,7 @@ class Reading:
         self._settings, self._lanes = settings, lanes
         self._readers = ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="read weights")
         self._hashers = ThreadPoolExecutor(min(_MOST_HASHERS, count_cores()), thread_name_prefix="hash weights")
+        self._hasher = TensorHasher()
         self._reading: dict[ModelRef, Future[Weights | None]] = {}
         self._hashing: dict[ModelRef, Future[Mapping[str, str]]] = {}
 
@@ -66,5 +67,5 @@ class Reading:
         if weights is None:
             return {}
         with self._lanes.span("reading", "read weights", str(model)):
-            digests = hash_files(getattr(weights, "paths", ()))
+            digests = self._hasher.hash_files(getattr(weights, "paths", ()))
             return digests or {name: hash_tensor(tensor) for name, tensor in weights.items()}

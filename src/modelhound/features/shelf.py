@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from modelhound.features.staging import staging_for
 from modelhound.features.workshop import Specimen
 
 __all__ = ["Shelf", "copied_bytes", "filled", "install", "remove"]
@@ -24,12 +25,11 @@ class Shelf:
     """Tensors used longest ago make room for new ones; those that somebody still holds live on with them."""
 
     def __init__(self, device: str) -> None:
+        self._device = device
         self._alone = threading.Lock()
         self._tensors: OrderedDict[_Key, Tensor] = OrderedDict()
         self._held_bytes = 0
         self._limit_bytes: float = float("inf")
-        # copies beside the work of the device
-        self._stream = torch.cuda.Stream(device) if device != "cpu" else None  # type: ignore[no-untyped-call]
 
     def limit(self, limit_bytes: float) -> None:
         """Hold at most so many bytes from now on."""
@@ -45,29 +45,28 @@ class Shelf:
 
     def fetch(self, specimen: Specimen, names: Sequence[str]) -> dict[str, Tensor]:
         """Tensors by name, ready to be used on any stream."""
-        fetched = {}
-        if specimen.files is not None:
+        keys = {name: (specimen.blueprint.anatomy.architecture, name, specimen.digests[name]) for name in names}
+        found = {name: self._find(key) for name, key in keys.items()}
+        missing = [name for name, tensor in found.items() if tensor is None]
+        if missing and specimen.files is not None:
             specimen.files.check_whole()
-        with self._aside():
-            for name in names:
-                key = (specimen.blueprint.anatomy.architecture, name, specimen.digests[name])
-                tensor = self._find(key)
-                if tensor is None:
-                    blueprint, own = specimen.blueprint, specimen.tensors[name]
-                    tensor = _as_wanted(own, blueprint.templates[name], blueprint.slots[name].device)
-                    if tensor.data_ptr() != own.data_ptr():  # one that is used where it lies takes no room here
-                        self._put(key, tensor)
-                fetched[name] = tensor
-        return fetched
+        with self._alone:
+            self._make_room(sum(specimen.blueprint.templates[name].nbytes for name in missing))
+        for name, tensor in zip(missing, self._make(specimen, missing), strict=True):
+            if (
+                tensor.data_ptr() != specimen.tensors[name].data_ptr()
+            ):  # one that is used where it lies takes no room here
+                self._put(keys[name], tensor)
+            found[name] = tensor
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
 
-    @contextlib.contextmanager
-    def _aside(self) -> Iterator[None]:
-        if self._stream is None:
-            yield
-            return
-        with torch.cuda.stream(self._stream):
-            yield
-        self._stream.synchronize()
+    def _make(self, specimen: Specimen, names: Sequence[str]) -> list[Tensor]:
+        """As the module wants them; on a device beside its other work."""
+        own = [specimen.tensors[name] for name in names]
+        templates = [specimen.blueprint.templates[name] for name in names]
+        if self._device == "cpu":
+            return [_as_wanted(tensor, template) for tensor, template in zip(own, templates, strict=True)]
+        return staging_for(self._device).bring(own, templates) if own else []
 
     def _find(self, key: _Key) -> Tensor | None:
         with self._alone:
@@ -82,8 +81,8 @@ class Shelf:
                 self._held_bytes += tensor.nbytes
                 self._make_room()
 
-    def _make_room(self) -> None:
-        while self._held_bytes > self._limit_bytes and self._tensors:
+    def _make_room(self, coming_bytes: int = 0) -> None:
+        while self._held_bytes + coming_bytes > self._limit_bytes and self._tensors:
             _, dropped = self._tensors.popitem(last=False)
             self._held_bytes -= dropped.nbytes
 
@@ -94,7 +93,7 @@ def copied_bytes(specimen: Specimen, names: Sequence[str]) -> int:
     return sum(
         blueprint.templates[name].nbytes
         for name in names
-        if not _is_ready(specimen.tensors[name], blueprint.templates[name], torch.device("cpu"))
+        if not _is_ready(specimen.tensors[name], blueprint.templates[name])
     )
 
 
@@ -125,16 +124,16 @@ def filled(specimen: Specimen, shelf: Shelf) -> Iterator[None]:
         remove(specimen, tensors)
 
 
-def _as_wanted(tensor: Tensor, template: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device, of the slot's type, in its order in memory: other orders would call other kernels."""
-    if _is_ready(tensor, template, device):
+def _as_wanted(tensor: Tensor, template: Tensor) -> Tensor:
+    """The tensor in the slot's type and order in memory: other orders would call other kernels."""
+    if _is_ready(tensor, template):
         return tensor.detach().as_strided(template.shape, template.stride())
-    return torch.empty_like(template, device=device).copy_(tensor)
+    return torch.empty_like(template, device="cpu").copy_(tensor)
 
 
-def _is_ready(tensor: Tensor, template: Tensor, device: torch.device) -> bool:
+def _is_ready(tensor: Tensor, template: Tensor) -> bool:
     """Whether the numbers lie as they are wanted; how far apart those of a side of one are does not matter (1 x 1 kernels)."""
-    if (tensor.device, tensor.dtype, tensor.shape) != (device, template.dtype, template.shape):
+    if (tensor.device.type, tensor.dtype, tensor.shape) != ("cpu", template.dtype, template.shape):
         return False
     sides = zip(tensor.shape, tensor.stride(), template.stride(), strict=True)
     return all(length == 1 or own == wanted for length, own, wanted in sides)

@@ -129,29 +129,29 @@ class Supply:
             self._ahead.shutdown(wait=True, cancel_futures=True)
 
     def _decode_blocks(self, growing: "_Growing", positions: Sequence[int], forms: list[InputForm]) -> None:
-        with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
-            for start in range(0, len(positions), _BLOCK):
-                if self._stopped.is_set():
-                    return
-                self._decode_block(growing, positions[start : start + _BLOCK], forms, start)
+        try:
+            with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
+                for start in range(0, len(positions), _BLOCK):
+                    if self._stopped.is_set():
+                        return
+                    self._decode_block(growing, positions[start : start + _BLOCK], forms, start)
+        except BaseException as error:
+            growing.fail(error)  # whatever it was: whoever waits for these items would wait for ever
+            raise
 
     def _decode_block(self, growing: "_Growing", positions: Sequence[int], forms: list[InputForm], start: int) -> None:
-        try:
-            with self._lanes.span("decoding", "decode"):
-                made = decode(
-                    self._dataset,
-                    positions,
-                    forms,
-                    device=self._device,
-                    threads=self._threads,
-                    choice=self._choice,
-                    watch=self._watch,
-                )
-                if self._device != "cpu":
-                    torch.cuda.current_stream(self._device).synchronize()
-        except BaseException as error:
-            growing.fail(error)
-            raise
+        with self._lanes.span("decoding", "decode"):
+            made = decode(
+                self._dataset,
+                positions,
+                forms,
+                device=self._device,
+                threads=self._threads,
+                choice=self._choice,
+                watch=self._watch,
+            )
+            if self._device != "cpu":
+                torch.cuda.current_stream(self._device).synchronize()
         self._choice = made.choice or self._choice
         growing.add(made, start)
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from modelhound.data import InputForm, Tokenising
 from modelhound.data.tokenising import tokenise
 from modelhound.features.plain import build_network
+from modelhound.features.staging import staging_for
 from modelhound.features.supply import input_key
 from modelhound.models import ModelRef, Network, Weights, source_of
 from modelhound.models.parts import PROBE_TOKENS, Anatomy, all_tensors, dissect
@@ -111,6 +112,7 @@ class Workshop:
         self._moulds: dict[ModelRef, str | None] = {}
         self._by_mould: dict[str, Blueprint] = {}
         self._by_architecture: dict[str, Blueprint] = {}
+        self._fitting: dict[tuple[int, ...], tuple[object, ...]] = {}  # by identity, with what must live for that
 
     def mould(self, model: ModelRef) -> str | None:
         """Names what models have in common that fit into one module; None where nobody knows."""
@@ -118,18 +120,25 @@ class Workshop:
             self._moulds[model] = source_of(model).mould(model.name, self._settings)
         return self._moulds[model]
 
-    def take_apart(self, model: ModelRef, weights: Weights | None, hashed: Callable[[], Mapping[str, str]]) -> Specimen:
+    def take_apart(
+        self,
+        model: ModelRef,
+        weights: Weights | None,
+        hashed: Callable[[], Mapping[str, str]],
+        built: Callable[[InputForm], None] = lambda form: None,
+    ) -> Specimen:
         """The parts of one model; `weights` as its source reads them, or None for random ones.
 
-        `hashed` gives the digest of each; it is asked last, since it may have to wait.
+        `hashed` gives the digest of each; it is asked last, since it may have to wait. `built` is told what a network wants, if
+        one has to be built, before anything else is done with it.
         """
         mould = self.mould(model)
         blueprint = self._by_mould.get(mould) if mould else None
         tensors: Mapping[str, Tensor]
-        if blueprint is not None and weights is not None and _fits(blueprint, weights):
+        if blueprint is not None and weights is not None and self._fits(blueprint, weights):
             tensors, digests = weights, hashed()
         else:
-            blueprint, tensors = self._build(model, mould, weights)
+            blueprint, tensors = self._build(model, mould, weights, built)
             # building may have renamed or converted some
             digests = _of_same_tensors(hashed(), weights or {}, tensors)
         everything = ChainMap(dict(blueprint.unsaved), tensors)  # type: ignore[arg-type]  # only read
@@ -148,16 +157,28 @@ class Workshop:
             files=weights if isinstance(weights, FileTensors) else None,
         )
 
+    def _fits(self, blueprint: Blueprint, weights: Weights) -> bool:
+        """Whether the tensors can go into the module as they are; near-copies of a network are looked at once."""
+        if not isinstance(weights, FileTensors):
+            return _fits(blueprint, weights)
+        key = id(blueprint), *map(id, weights.headers)
+        if key not in self._fitting and _fits(blueprint, weights):
+            self._fitting[key] = (blueprint, *weights.headers)
+        return key in self._fitting
+
     def _build(
-        self, model: ModelRef, mould: str | None, weights: Weights | None
+        self, model: ModelRef, mould: str | None, weights: Weights | None, built: Callable[[InputForm], None]
     ) -> tuple[Blueprint, Mapping[str, Tensor]]:
         """Build the network; it becomes the blueprint of its architecture unless there is one."""
         with BUILDING:
             network = build_network(model, weights, self._settings, seed=self._seed)
+        built(network.preprocessing)
         # as they came, on the host: what rounding makes of them depends on the device
         tensors = {name: tensor.detach() for name, tensor in all_tensors(network.module)}
         saved = network.module.state_dict(keep_vars=True)
         layout = self._choose_layout(network)
+        if self.device != "cpu":
+            _move(network.module, self.device, self.dtype)
         network.module.to(self.device, self.dtype).to(memory_format=layout)  # type: ignore[call-overload]
         probe = make_probe(network.preprocessing, _PROBE_ITEMS, device=self.device, dtype=self.dtype, layout=layout)
         anatomy = dissect(network, probe)
@@ -205,6 +226,21 @@ def make_probe(form: InputForm, num_items: int, *, device: str, dtype: torch.dty
     return images.to(device, dtype, memory_format=layout)
 
 
+def _move(module: nn.Module, device: str, dtype: torch.dtype) -> None:
+    """What `module.to(device, dtype)` does, all tensors at once."""
+    own = list({id(tensor): tensor for _, tensor in all_tensors(module)}.values())
+    templates = [
+        torch.empty(tensor.shape, dtype=dtype if tensor.is_floating_point() else tensor.dtype, device="meta")
+        for tensor in own
+    ]
+    made = staging_for(device).bring(own, templates)
+    for tensor in made:
+        if tensor.is_cuda:  # made on another stream: its memory must not be given away while this one reads it
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
+    by_id = {id(tensor): moved for tensor, moved in zip(own, made, strict=True)}
+    module._apply(lambda tensor: by_id.get(id(tensor), tensor))  # type: ignore[no-untyped-call]
+
+
 def _without_memory(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
@@ -227,7 +263,7 @@ def _lie_alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _fits(blueprint: Blueprint, weights: Weights) -> bool:
-    """Whether the tensors can go into the module as they are: those of the parts have their names and shapes."""
+    """Whether those that its parts use are there, of the shapes and types that it wants."""
     return all(
         name in weights and _describe(weights, name) == (tuple(blueprint.templates[name].shape), blueprint.kinds[name])
         for name in blueprint.used

@@ -168,7 +168,7 @@ def _lengths(asked: Study, studied: Studied, pair: Pair) -> tuple[LengthPoint, .
     for length in sorted({smallest, *(each for each in _LENGTHS if each > smallest)}):
         times = stretch(asked, studied, length)
         assert times is not None  # as long as there is a recommended pair
-        means = _mean_regrets(times)
+        means = times.mean_regrets()
         best = int(means.argmin())
         points.append(
             LengthPoint(
@@ -194,11 +194,6 @@ def _cells(times: PairTimes) -> tuple[PairSeconds, ...]:
         for row, model in enumerate(times.models)
         for column, (batch, workers) in enumerate(times.pairs)
     )
-
-
-def _mean_regrets(times: PairTimes) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-    regrets = times.regrets()
-    return np.where(np.isnan(regrets).any(axis=0), np.inf, np.nan_to_num(regrets).mean(axis=0))
 
 
 def _no_answer(asked: Study, studied: Studied, num_items: int) -> KindAnswer:

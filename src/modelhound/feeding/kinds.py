@@ -54,11 +54,11 @@ class Case:
     @property
     def run_items(self) -> int:
         """Length of the run to choose for."""
-        return self.settings.items or len(self.dataset)
+        return self.settings.length or len(self.dataset)
 
     @property
     def measured_items(self) -> int:
-        return self.settings.items or min(len(self.dataset), _MOST_MEASURED_ITEMS)
+        return self.settings.length or min(len(self.dataset), _MOST_MEASURED_ITEMS)
 
     @property
     def pins(self) -> bool:

@@ -149,8 +149,7 @@ def _believe(asked: Study, ledger: Ledger, laws: Laws, table: Floats, rows: Sequ
 def _chance_of_best(times: PairTimes) -> float:
     """That the pair that looks best is within the tolerance of the best."""
     versions = times.mean_regret_versions()
-    means = np.where(np.isnan(times.seconds).any(axis=0), np.inf, np.nan_to_num(times.regrets()).mean(axis=0))
-    return float((versions[:, int(means.argmin())] - versions.min(axis=1) <= TOLERANCE).mean())
+    return float((versions[:, int(times.mean_regrets().argmin())] - versions.min(axis=1) <= TOLERANCE).mean())
 
 
 def _run_cell(asked: Study, ledger: Ledger, cell: tuple[int, int]) -> None:

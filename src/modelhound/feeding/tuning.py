@@ -99,7 +99,7 @@ def _variants(
             changed = msgspec.structs.replace(settings, persistent=not settings.persistent)
             variants["persistent no" if settings.persistent else "persistent yes"] = changed
         else:
-            notes.append("persistent: nothing to try in a single pass; use --items for a longer run.")
+            notes.append("persistent: nothing to try in a single pass; use --length for a longer run.")
     return variants, notes
 
 

@@ -23,6 +23,7 @@ from modelhound.analysis.finals import (
     Standing,
     Trial,
     beats_guessing,
+    num_starting,
 )
 from modelhound.analysis.foretelling import CONFIDENCE, foretell
 from modelhound.data import Dataset
@@ -109,6 +110,7 @@ class _Finals:
                 self._take(race, record)
         with TrialPool(self._room, num_processes=self._choose_processes(race)) as pool:
             while trials := race.next_trials():
+                self._forget(race)  # not earlier: while others of a rung run, they save what is to be forgotten
                 self._run(race, pool, trials)
         self._forget(race)
         for model in self._lost(race):
@@ -152,26 +154,18 @@ class _Finals:
         return seconds if seconds is not None else share * all_seconds
 
     def _choose(self, models: list[str], costs: Mapping[str, float], budget: float) -> list[str]:
-        """As many as were asked for; auto takes as many as the budget lets be tested on all items."""
+        """As many as were asked for; auto takes as many as half of the budget lets be tried once."""
         asked = self._job.settings.num_finalists()
-        if asked is not None:
-            chosen = models[:asked]
-            needed = self._make_race(chosen, costs, budget).rung_seconds(0)
-        else:
-            chosen = models[:MOST_FINALISTS]
-            while len(chosen) > 2 and self._seconds_to_test_all(chosen, costs, budget) > budget:
-                chosen = chosen[:-1]
-            needed = self._make_race(chosen, costs, budget).rung_seconds(0)
+        if asked is None:
+            asked = min(MOST_FINALISTS, num_starting([costs[model] for model in models], budget))
+        chosen = models[:asked]
+        needed = self._make_race(chosen, costs, budget).rung_seconds(0)
         if chosen and needed > budget:
             raise BudgetError(
                 f"cannot hold finals of {len(chosen)} models in {budget:.3g} s: expected a budget for one rung at least, about "
                 f"{needed:.3g} s; use --finals-budget {-(-needed // 1):.0f}s or fewer --finals"
             )
         return chosen
-
-    def _seconds_to_test_all(self, models: Sequence[str], costs: Mapping[str, float], budget: float) -> float:
-        race = self._make_race(models, costs, budget)
-        return sum(race.rung_seconds(rung) for rung in range(3))
 
     def _make_race(self, models: Sequence[str], costs: Mapping[str, float], budget: float) -> FinalsRace:
         guess = guess_scores(self._job.dataset)
@@ -221,12 +215,12 @@ class _Finals:
 
         self._job.watch(Progress(task="finals", done=0, total=len(trials), detail=f"{_epochs(trials[0].stage)} epochs"))
         pool.run([self._request(trial) for trial in trials], done)
-        self._forget(race)  # not before: while others of the rung run, they save what is to be forgotten
 
     def _request(self, trial: Trial, *, probe: bool = False) -> TrialRequest:
         settings = self._job.settings
         return TrialRequest(
             model=trial.model,
+            stamp=self._stamps[trial.model],
             model_settings=settings.model_settings(),
             rate=self._rate(trial.notch),
             fold=trial.fold,
@@ -277,10 +271,13 @@ class _Finals:
             self._errors[record.model] = record.error
 
     def _forget(self, race: FinalsRace) -> None:
-        """Checkpoints of those that do not go on, and of rates that were not chosen."""
+        """Checkpoints of those that do not go on, and of rates that were not chosen.
+
+        Whoever the budget left behind may go on with a larger one: what took no more than the first stage is soon made again.
+        """
         for row in race.standings():
             folder = self._folder(row.model)
-            if row.state in ("dropped", "failed"):
+            if row.state in ("dropped", "failed") or (row.state == "left behind" and row.stage == 0):
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
             for other in folder.glob("rate*-fold0"):
@@ -324,12 +321,11 @@ class _Finals:
             foretell(
                 row.item_scores,
                 features[row.model],
-                before=row.before,
-                fall=row.fall,
+                row.level,
                 stage=row.stage,
                 seed=self._job.settings.seed,
             )
-            if row.num_folds and verdict != "cannot tell" and row.state != "failed"
+            if row.level is not None and verdict != "cannot tell" and row.state != "failed"
             else None
         )
         return Finalist(

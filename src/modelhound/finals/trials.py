@@ -12,6 +12,7 @@ gone, earlier stages are run again.
 import contextlib
 import pickle
 import shutil
+import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +34,10 @@ from modelhound.records import EpochDone, pack_items, to_plain
 from modelhound.scores.outcomes import rank_labels
 from modelhound.settings import ModelSettings, RecipeSettings, Task
 from modelhound.training import Bench, set_up
-from modelhound.training.checkpoints import Keeper, Progressed
+from modelhound.training.checkpoints import Keeper, Progressed, is_whole, read_identity
 from modelhound.training.feed import Moved
 from modelhound.training.loop import prepare_to_learn
-from modelhound.training.losses import LossLog
+from modelhound.training.losses import LossLog, check_finite
 from modelhound.training.stepping import use_precision
 from modelhound.training.trainable import loss_of
 
@@ -60,6 +61,8 @@ class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Epochs of every stage up to this one."""
     device: str
     seed: int
+    stamp: str = ""
+    """Changes with the model's weights; a checkpoint of others is not gone on from."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     folder: str | None = None
     """For checkpoints; without it there is one stage only."""
@@ -145,18 +148,19 @@ def _time_steps(request: TrialRequest, room: Classroom) -> TrialResult:
 
 def _run_stages(request: TrialRequest, room: Classroom) -> TrialResult:
     """This stage, and those before it of which no checkpoint is left."""
-    last = len(request.cycles) - 1
+    last, seconds = len(request.cycles) - 1, 0.0
     result = TrialResult()
-    for stage in range(_first_missing(request), last + 1):
+    identity = _identity(request, room)
+    for stage in range(_first_missing(request, identity), last + 1):
         bench = _set_up(request, room, stage=stage)
         keeper = Keeper(Path(request.folder), bench.network, keep_best=False) if request.folder else None
         if keeper is not None and stage > 0:
-            keeper.load(bench.trainable, bench.stepper.optimiser, model=request.model, identity=_identity(request))
+            keeper.load(bench.trainable, bench.stepper.optimiser, model=request.model, identity=identity)
         started = seconds_now()
         _learn(bench, room, room.learned_from(request.fold), epochs=request.cycles[stage])
         scores, loss = _test(bench, room, room.tested_on(request.fold))
-        seconds = seconds_now() - started
-        checkpoint = _keep(keeper, bench, request, stage) if keeper is not None else None
+        seconds += seconds_now() - started
+        checkpoint = _keep(keeper, bench, request, stage, identity) if keeper is not None else None
         result = TrialResult(
             item_scores=pack_items(scores),
             loss=loss,
@@ -167,16 +171,21 @@ def _run_stages(request: TrialRequest, room: Classroom) -> TrialResult:
     return result
 
 
-def _first_missing(request: TrialRequest) -> int:
-    """The stage to begin with: what lies there of this very stage or a later one is from a start that was killed."""
+def _first_missing(request: TrialRequest, identity: str) -> int:
+    """The stage to begin with: what lies there of this very stage or a later one is from a start that was killed. What was
+    damaged since is made again, and so is what was learned from other items or weights."""
     if request.folder is None:
         return 0
-    folder, last = Path(request.folder), len(request.cycles) - 1
-    newest = max((int(path.name.rpartition("-")[2]) for path in folder.glob("epoch-*")), default=0)
-    if newest > last:
+    folder = Path(request.folder)
+    newest = max(folder.glob("epoch-*"), default=None)
+    if newest is None:
+        return 0
+    num_epochs = int(newest.name.rpartition("-")[2])
+    earlier = [sum(request.cycles[: stage + 1]) for stage in range(len(request.cycles) - 1)]
+    if num_epochs not in earlier or not is_whole(newest) or read_identity(newest) != identity:
         shutil.rmtree(folder)
         return 0
-    return newest
+    return 1 + earlier.index(num_epochs)
 
 
 def _set_up(request: TrialRequest, room: Classroom, *, stage: int) -> Bench:
@@ -248,7 +257,9 @@ def _test(bench: Bench, room: Classroom, positions: NDArray[np.int64]) -> tuple[
             logits = bench.learner(moved.inputs).float()
             scores.append(_judge(task, logits, moved.targets))
             losses.append(loss_of(task, logits, moved.targets).double() * len(moved))
-    return torch.cat(scores).float().cpu().numpy(), float(sum(losses)) / max(1, len(positions))
+    loss = float(sum(losses)) / max(1, len(positions))
+    check_finite(loss, "on the items it is tested on", None)  # the last step may have spoiled the weights
+    return torch.cat(scores).float().cpu().numpy(), loss
 
 
 def _test_batches(bench: Bench, room: Classroom, positions: NDArray[np.int64]) -> Iterator[Moved]:
@@ -271,15 +282,16 @@ def _judge(task: Task, logits: torch.Tensor, targets: torch.Tensor) -> torch.Ten
     return 1 - (logits.squeeze(1) - targets.float()).square().double()
 
 
-def _keep(keeper: Keeper, bench: Bench, request: TrialRequest, stage: int) -> Path:
-    """One "epoch" of the keeper is one stage here."""
-    done = EpochDone(epoch=stage + 1, loss=0.0, score=0.0, top5=None, test_loss=0.0, rate=request.rate, seconds=0.0)
+def _keep(keeper: Keeper, bench: Bench, request: TrialRequest, stage: int, identity: str) -> Path:
+    """Named after the epochs of all stages so far, of which nothing is told one by one."""
+    num_epochs = sum(request.cycles[: stage + 1])
+    done = EpochDone(epoch=num_epochs, loss=0.0, score=0.0, top5=None, test_loss=0.0, rate=request.rate, seconds=0.0)
     return keeper.save(
         bench.trainable,
         bench.stepper.optimiser,
         Progressed(
             model=request.model,
-            identity=_identity(request),
+            identity=identity,
             task=bench.test.task,
             class_names=bench.test.class_names,
             target_mean=bench.target_mean,
@@ -287,11 +299,16 @@ def _keep(keeper: Keeper, bench: Bench, request: TrialRequest, stage: int) -> Pa
             num_batches=bench.stepper.num_batches,
             num_steps=bench.stepper.num_steps,
             num_parts=bench.stepper.num_parts,
-            epochs=(done,) * (stage + 1),
+            epochs=(done,) * num_epochs,
             losses=(),
         ),
     )
 
 
-def _identity(request: TrialRequest) -> str:
-    return f"finals: rate {request.rate:g}, fold {request.fold}, seed {request.seed}"
+def _identity(request: TrialRequest, room: Classroom) -> str:
+    """Whatever decides the numbers."""
+    learned = zlib.crc32(room.learned_from(request.fold).tobytes())
+    return (
+        f"finals: rate {request.rate:g}, fold {request.fold}, seed {request.seed}, precision {request.precision}, "
+        f"items {room.dataset.fingerprint} {learned:08x}, weights {request.stamp}"
+    )

@@ -64,9 +64,10 @@ class Aside:
             return
         made = torch.cuda.Event()  # type: ignore[no-untyped-call]
         made.record(torch.cuda.current_stream(self._device))
-        for each in self._waiting:
-            if each.done():
-                each.result()
+        over = {each for each in self._waiting if each.done()}
+        self._waiting = [each for each in self._waiting if each not in over]
+        for each in over:
+            each.result()
         self._room.acquire()
         scored = self._scorers.submit(self._score_on_stream, work, model, rows, made)
         kept = self._keeper.submit(self._keep_once_scored, scored, model, keep)

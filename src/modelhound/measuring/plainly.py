@@ -63,9 +63,10 @@ def _measure(job: Job, model: ModelRef, stamp: str, meter: Meter) -> ModelMeasur
         num_layers=len(extracted.layers),
         num_truncated=extracted.num_truncated,
     )
-    scores, layer = score_best_layer(
-        extracted.layers, job.scorers, seed=settings.seed, timed=lambda name: meter.phase("score")
-    )
+    with meter.phase("score"):  # what no scorer can take is told as the engine tells it
+        scores, layer = score_best_layer(
+            extracted.layers, job.scorers, seed=settings.seed, timed=lambda name: meter.phase("score")
+        )
     return make_record(
         seen,
         dataset,

@@ -68,9 +68,11 @@ class Lanes:
 
     def _ask_device(self) -> None:
         for lane, phase, detail, *ends in self._noted:
-            ends[1].synchronize()
-            start, end = (self._first_seconds + self._first.elapsed_time(each) / 1000 for each in ends)
-            self._spans.append(Span(lane=lane, phase=phase, start_seconds=start, end_seconds=end, detail=detail))
+            # of a device that broke down nothing is known; the models that it broke down over say so
+            with contextlib.suppress(RuntimeError):
+                ends[1].synchronize()
+                start, end = (self._first_seconds + self._first.elapsed_time(each) / 1000 for each in ends)
+                self._spans.append(Span(lane=lane, phase=phase, start_seconds=start, end_seconds=end, detail=detail))
         self._noted.clear()
 
     def timeline(self) -> Timeline:

@@ -30,6 +30,7 @@ __all__ = [
     "usual_precision",
 ]
 
+_NOT_THERE = "none"
 _VERSIONED = ("modelhound", "torch", "torchvision", "timm", "transformers", "safetensors", "numpy", "pillow")
 
 
@@ -49,7 +50,7 @@ def installed_version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "none"
+        return _NOT_THERE
 
 
 @functools.cache
@@ -135,13 +136,11 @@ def _describe_gpus() -> tuple[tuple[str, ...], str | None]:
 
 
 def _installed_versions() -> dict[str, str]:
-    versions = {}
-    for name in _VERSIONED:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
+    versions = {name: installed_version(name) for name in _VERSIONED}
+    return {name: version for name, version in versions.items() if version != _NOT_THERE}
 
 
+@functools.cache  # two more processes; and what runs is what was there when it was loaded
 def _source_commit() -> str | None:
     """The git commit this code runs from, with "+" when it was changed since; None outside a checkout."""
     root = Path(__file__).resolve().parents[3]

@@ -3,11 +3,13 @@
 In:  pieces of work, each with the name of its phase
 Out: raw samples in seconds per phase; memory peaks
 Nothing here knows what the work is for. A phase on a CUDA device begins and ends with a synchronisation, so that its
-seconds are the device's too and not only those of handing work over; or the device notes them itself, and is asked later.
+seconds are the device's too and not only those of handing work over; or the device notes them itself, and is asked later:
+then a host that waits beside work handed over before takes nothing from anybody.
 """
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from modelhound.meter.clock import seconds_now
@@ -21,15 +23,26 @@ Item = TypeVar("Item")
 _END = object()
 
 
+@dataclass(slots=True)
+class _Level:
+    """What is known of the phases within one that is still open."""
+
+    seconds: float = 0.0
+    """By the host's clock."""
+    noted: list[tuple[Any, Any]] = field(default_factory=list)
+    """Events at both ends of each, where the device notes them."""
+    by_device: bool = False
+
+
 class Meter:
     """Times the phases of one job: enter `phase` around each piece, then ask for the `samples`."""
 
     def __init__(self, device: str = "cpu", *, keep_peak: bool = False) -> None:
         self.device = device
         self.current_phase = ""
-        self._inner = [0.0]  # seconds of phases within the current one, for each level
+        self._levels = [_Level()]
         self._samples: dict[str, list[float]] = {}
-        self._noted: list[tuple[str, Any, Any, float]] = []  # phase, events at both ends, seconds of phases within
+        self._noted: list[tuple[str, Any, Any, list[tuple[Any, Any]]]] = []  # phase, events at both ends, and within
         self._started = seconds_now()
         if self._on_cuda:
             import torch
@@ -46,31 +59,34 @@ class Meter:
         """Add the seconds of the enclosed work to phase `name`; a piece that fails adds none but stays the current phase.
 
         Of a phase within a phase, the seconds count for the inner one only. Work `on_host` does not wait for the device. With
-        `later` nobody does until the samples are asked for: what the device notes on its way is what counts.
+        `later` nobody does until the samples are asked for: what the device notes on its way is what counts, for phases
+        within as well.
         """
         outer, self.current_phase = self.current_phase, name
-        later = later and self._on_cuda
-        begun = self._note_now() if later else None
-        if not (on_host or later):
+        by_device = self._on_cuda and (later or self._levels[-1].by_device)
+        begun = self._note_now() if by_device else None
+        if not (on_host or by_device):
             self._synchronise()
         start = seconds_now()
-        self._inner.append(0.0)
+        self._levels.append(_Level(by_device=by_device))
         try:
             yield
         except BaseException:
-            self._inner.pop()
+            self._levels.pop()
             raise
-        if not (on_host or later):
+        if not (on_host or by_device):
             self._synchronise()
         elapsed = seconds_now() - start
-        within = self._inner.pop()
+        within = self._levels.pop()
         seconds = self._samples.setdefault(name, [])
-        if later:
-            self._noted.append((name, begun, self._note_now(), within))
+        if by_device:
+            ended = self._note_now()
+            self._noted.append((name, begun, ended, within.noted))
+            self._levels[-1].noted.append((begun, ended))
         else:
-            seconds.append(elapsed - within)
-        self._inner[-1] += elapsed
-        if len(self._inner) > 1:
+            seconds.append(elapsed - within.seconds)
+        self._levels[-1].seconds += elapsed
+        if len(self._levels) > 1:
             self.current_phase = outer
 
     def waiting(self, name: str, items: Iterable[Item]) -> Iterator[Item]:
@@ -90,7 +106,8 @@ class Meter:
         """Every phase entered so far, in order of first entry."""
         for name, begun, ended, within in self._noted:
             ended.synchronize()
-            self._samples[name].append(max(0.0, begun.elapsed_time(ended) / 1000 - within))
+            milliseconds = begun.elapsed_time(ended) - sum(first.elapsed_time(last) for first, last in within)
+            self._samples[name].append(max(0.0, milliseconds / 1000))
         self._noted.clear()
         return tuple(PhaseSamples(phase=name, seconds=tuple(times)) for name, times in self._samples.items())
 

@@ -6,12 +6,14 @@ Nothing here knows a network. A search reads many near-copies of one network: of
 and making all of them, tens of thousands of Python objects, took longer than running the networks.
 """
 
+import functools
 import json
 import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -52,16 +54,21 @@ class TensorPlace:
     stop: int
 
 
-def read_header(content: memoryview) -> dict[str, TensorPlace]:
+def read_header(content: memoryview) -> Mapping[str, TensorPlace]:
     """The tensors of a file's content, in the order of its header.
 
     Raises ValueError for content that is no safetensors file, or holds numbers of a type that torch does not have.
     """
     data_start = 8 + int.from_bytes(content[:8], "little")
+    return _read_header(bytes(content[8:data_start]), data_start, len(content))
+
+
+@functools.lru_cache(maxsize=16)  # near-copies of a network have the same, and each is asked for twice
+def _read_header(text: bytes, data_start: int, num_bytes: int) -> Mapping[str, TensorPlace]:
     try:
-        header = json.loads(bytes(content[8:data_start]))
+        header = json.loads(text)
         header.pop("__metadata__", None)
-        return {name: _place(name, entry, data_start, len(content)) for name, entry in header.items()}
+        return MappingProxyType({name: _place(name, entry, data_start, num_bytes) for name, entry in header.items()})
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the header is none of a safetensors file ({type(error).__name__}: {error})") from error
 
@@ -94,6 +101,8 @@ class FileTensors(Mapping[str, Tensor]):
 
     def __init__(self, places: Mapping[Path, Mapping[str, TensorPlace]]) -> None:
         self.paths = tuple(places)
+        self.headers = tuple(places.values())
+        """Of each file; the very same for files of the same header, which `read_header` remembers."""
         self._sizes = {path: max((each.stop for each in own.values()), default=0) for path, own in places.items()}
         self._places = {name: (path, place) for path, own in places.items() for name, place in own.items()}
         self._files: dict[tuple[Path, torch.dtype], Tensor] = {}

@@ -8,10 +8,11 @@
     configurations which layers are run, and how
     jobs           one job from the files to the score, timed
     staging        what several jobs of one model stand on: outputs that were stored for them
+    series         everything that was asked for, kept in a run folder as it comes
     rounds         what is measured in one go, and where its files lie
     stand_ins      text encoders where no hub answers
 
-Nothing here knows run folders, or what the seconds mean.
+Nothing here knows what the seconds mean.
 """
 
 from modelhound.profiling.benches import Bench, Workload, prepare_bench

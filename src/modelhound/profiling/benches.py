@@ -17,7 +17,7 @@ import torch
 
 from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.errors import ModelError, RequestError
-from modelhound.features.many import usable_memory
+from modelhound.features.costing import usable_memory
 from modelhound.features.workshop import Specimen, Workshop
 from modelhound.meter import count_cores
 from modelhound.models import ModelRef, Network, source_of

@@ -30,7 +30,7 @@ from modelhound.records import ConfigurationProfiled, Progress, ScoringTimed, Wa
 from modelhound.scores import FeatureSet, score
 from modelhound.settings import ProfileSettings
 
-__all__ = ["Stage", "profile_configuration", "warm_up_scoring"]
+__all__ = ["Stage", "profile_configuration", "time_loading", "warm_up_scoring"]
 
 _SCORED_SHARES = (0.25, 0.5, 1.0)
 _FEWEST_SCORED = 8
@@ -53,6 +53,8 @@ class Stage:
     prefetch: int = BATCHES_AHEAD
     pin: bool | None = None
     """None follows the device."""
+    load_seconds: tuple[float, ...] = ()
+    """What `time_loading` found."""
     watch: Watch = silent
 
 
@@ -112,7 +114,19 @@ def profile_configuration(
         scorings=scorings or _score_again(ran.features[0], stage),
         peak_memory_bytes=peak_memory_bytes,
         notes=(*bench.notes, *workload.notes),
+        load_seconds=() if configuration.is_fed_with_outputs else stage.load_seconds,
     )
+
+
+def time_loading(stage: Stage) -> tuple[float, ...]:
+    """Waiting for each batch of decoded items, and for the end of loading, where nothing computes meanwhile.
+
+    In a job, loader processes work while the network does: what it waits for tells what loading adds, not what it takes.
+    """
+    meter = Meter(keep_peak=True)
+    for _ in _timed(_decoded(stage), meter):
+        pass
+    return meter.samples[0].seconds
 
 
 def _shares_of(configuration: Configuration, bench: Bench) -> list[_Share]:
@@ -194,6 +208,10 @@ def _run_batches(
 def _meals(configuration: Configuration, stage: Stage) -> Iterator[Meal]:
     if configuration.is_fed_with_outputs:
         return stored_meals(stage.stored[configuration.first])
+    return _decoded(stage)
+
+
+def _decoded(stage: Stage) -> Iterator[Meal]:
     return decoded_meals(
         stage.dataset,
         stage.bench.form,

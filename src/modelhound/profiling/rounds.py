@@ -2,7 +2,7 @@
 
 In:  a bench, a data set, configurations
 Out: a Round, which knows roughly what it will cost; a folder to work in
-Nothing here is timed, or knows run folders.
+Nothing here is timed.
 """
 
 import contextlib

@@ -59,6 +59,8 @@ class SearchTimed(Record, frozen=True, kw_only=True, tag="search time"):
     models: tuple[str, ...]
     num_items: int
     seconds: float
+    stamp: str = ""
+    """Of all that are in somebody's own files, together: changes with any of these. Empty where none is."""
 
 
 class RatioRow(msgspec.Struct, frozen=True, kw_only=True):

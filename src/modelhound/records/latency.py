@@ -32,7 +32,12 @@ class LatencyPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape_text(self) -> str:
-        return f"batch {self.batch}, " + (f"image {self.image}" if self.image else f"{self.tokens} tokens")
+        return f"batch {self.batch}, {self.held_text('batch')}"
+
+    def held_text(self, axis: str) -> str:
+        """What stays the same along an axis: the size along the batch, the batch along any other."""
+        size = f"image {self.image}" if self.image else f"{self.tokens} tokens"
+        return size if axis == "batch" else f"batch {self.batch}"
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):

@@ -184,6 +184,12 @@ class BestPair(msgspec.Struct, frozen=True, kw_only=True):
     speedup_if_free: float
     """How much faster with loading for free."""
 
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The bound, and loading beside it where that takes nearly as long: whoever waits for both in turn is bound by both."""
+        also_loading = self.bound in ("compute", "copy") and self.speedup_if_free >= 1.5
+        return (self.bound, "loading") if also_loading else (self.bound,)
+
 
 class LengthPoint(msgspec.Struct, frozen=True, kw_only=True):
     """The best pair for all models in runs of one length."""

@@ -67,6 +67,9 @@ class ConfigurationProfiled(Record, frozen=True, kw_only=True, tag="profile"):
     """Of one head; timed once for all configurations of a model on a data set and device, whose features are alike."""
     peak_memory_bytes: int
     notes: tuple[str, ...] = ()
+    load_seconds: tuple[float, ...] = ()
+    """Waiting for each batch and for the end of loading, where nothing computes meanwhile. Empty where items are not decoded,
+    and in runs of older versions."""
 
     @property
     def key(self) -> str:

@@ -5,6 +5,8 @@ import msgspec
 from modelhound.records.run import PhaseSamples, Record
 
 __all__ = [
+    "DATA_PHASES",
+    "STEP_PHASES",
     "Block",
     "BlocksMeasured",
     "EpochDone",
@@ -15,6 +17,22 @@ __all__ = [
     "SavedModel",
     "TelemetrySample",
 ]
+
+
+DATA_PHASES = ("wait for data", "data to device")
+"""Of the phases of a step, those that bring its batch."""
+
+STEP_PHASES = (
+    *DATA_PHASES,
+    "augment",
+    "forward",
+    "backward",
+    "communication",
+    "optimiser",
+    "logging",
+    "other",
+)
+"""What a step is made of. Communication is the part that the backward pass does not hide, waiting for slower ranks included."""
 
 
 class SavedModel(msgspec.Struct, frozen=True, kw_only=True):

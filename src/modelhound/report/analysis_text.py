@@ -316,7 +316,7 @@ def _method(
         "Classes to score by are made up: only the time is wanted. "
         f"The first scorer with {first.scorings[0].num_classes if first.scorings else 0} classes counts into the job.",
         f"The phases leave at most {findings.unaccounted:.1%} of any wall clock unaccounted for. Intervals are "
-        f"{findings.confidence:.0%}, from drawing batches and readings again with replacement.",
+        f"{findings.confidence:.0%}, from how batches vary, and readings and scores that are repeated.",
     ]
     ratio = repeat_ratio(records)
     if ratio is not None:

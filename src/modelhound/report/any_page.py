@@ -25,7 +25,8 @@ from modelhound.report.flattening import (
     is_sentence,
 )
 from modelhound.report.parts import Block, Cell, Column, Page, Remarks, Section, Table, plain_text
-from modelhound.report.verb_answers import Told
+from modelhound.report.told import Told
+from modelhound.report.verb_numbers import Numbers
 from modelhound.store import Run
 
 __all__ = ["any_page"]
@@ -38,7 +39,8 @@ _MOST_REMARKS = 10
 def any_page(run: Run, charts: Sequence[Chart] = (), told: Told | None = None) -> Page:
     """The answer with its figures on top, then charts, what follows in words, tables, and what every page ends with."""
     answer = msgspec.json.decode(run.answer) if run.answer is not None else {}
-    said = [_as_sentence(text) for text in find_sentences(answer)]
+    given = told.remarks if told and told.remarks is not None else find_sentences(answer)
+    said = [_as_sentence(text) for text in given]
     first = [_as_sentence(text) for text in told.sentences] if told and told.sentences else said
     beside = first[:_MOST_BESIDE_ANSWER]
     headline = run.headline or (
@@ -46,8 +48,8 @@ def any_page(run: Run, charts: Sequence[Chart] = (), told: Told | None = None) -
     )
     found = (
         Section(name="charts", title="Charts", blocks=tuple(charts)) if charts else None,
-        _verdict_section([text for text in said if text not in beside]),
-        _answer_section(told.numbers if told and told.numbers is not None else answer),
+        _verdict_section([text for text in said if text not in beside], told.remarks_title if told else "What follows"),
+        _numbers_section(told.numbers) if told and told.numbers is not None else _answer_section(answer),
         _record_section(run),
         failure_section(run),
         machine_section(run),
@@ -59,7 +61,7 @@ def any_page(run: Run, charts: Sequence[Chart] = (), told: Told | None = None) -
         answer=told.answer if told else (_as_sentence(headline),),
         sentences=tuple((text,) for text in beside),
         figures=told.figures[:_MOST_FIGURES] if told else (),
-        next_step=told.next_step if told else None,
+        next_steps=told.next_steps if told else (),
         sections=tuple(section for section in found if section is not None),
         is_running=run.answer is None,
     )
@@ -74,14 +76,20 @@ def _as_sentence(headline: str) -> str:
     return begun if begun.endswith((".", "!", "?")) else f"{begun}."
 
 
-def _verdict_section(sentences: Sequence[str]) -> Section | None:
+def _verdict_section(sentences: Sequence[str], title: str) -> Section | None:
     if not sentences:
         return None
     block: Block = Remarks(sentences=tuple((text,) for text in sentences))
     if len(sentences) > _MOST_REMARKS:
         rows = tuple((Cell(text),) for text in sentences)
         block = Table(caption="Everything that follows", columns=(Column(name="finding"),), rows=rows, num_shown=10)
-    return Section(name="verdicts", title="What follows", blocks=(block,))
+    return Section(name="verdicts", title=title, blocks=(block,))
+
+
+def _numbers_section(numbers: Numbers) -> Section | None:
+    tables = [flat_table(caption, rows, in_order=True) for caption, rows in numbers.items() if rows]
+    blocks: tuple[Block, ...] = tuple(table for table in tables if table is not None)
+    return Section(name="answer", title="The answer in numbers", blocks=blocks) if blocks else None
 
 
 def _answer_section(answer: Any) -> Section | None:

@@ -7,10 +7,12 @@ Nothing here measures.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from modelhound.records import BreakEvenCount, BreakevenFindings
-from modelhound.report.charts import COLOURS, Chart, Row
+from modelhound.report.charts import COLOURS, SECONDS, Chart, Row, log_ticks
+from modelhound.report.theme import LIGHT
+from modelhound.report.writing import file_name
 
 __all__ = ["breakeven_charts", "models_chart", "search_chart", "times_chart"]
 
@@ -23,7 +25,6 @@ _JOBS = {
 _WAYS = {"plain": "search, one after the other", "engine": "search, all together"}
 _POINTS = tuple(round(10 ** (step / 8), 3) for step in range(0, 33))
 _MOST_TICKS = 20
-_DECADES = [10.0**power for power in range(-4, 9)]
 
 
 def breakeven_charts(findings: BreakevenFindings) -> tuple[Chart, ...]:
@@ -56,11 +57,11 @@ def times_chart(findings: BreakevenFindings) -> Chart:
         title=f"What {epochs} epochs of training take, and extracting features once",
         caption="The distance between two lines is how many times as long one job takes: the axes are logarithmic.",
         data=rows,
-        draw=lambda data: _draw_times(data, models),
+        draw=lambda data: _draw_times(data, models, rows),
     )
 
 
-def _draw_times(data: Any, models: Sequence[str]) -> Any:
+def _draw_times(data: Any, models: Sequence[str], rows: Sequence[Row]) -> Any:
     import altair
 
     jobs = list(_JOBS.values())
@@ -71,9 +72,9 @@ def _draw_times(data: Any, models: Sequence[str]) -> Any:
             x=altair.X("items:Q", title="items", scale=altair.Scale(type="log", nice=False, padding=10),
                        axis=altair.Axis(format="~s", tickCount=4)),
             y=altair.Y("seconds:Q", title="seconds", scale=altair.Scale(type="log", nice=False, padding=10),
-                       axis=altair.Axis(format="~g", values=_DECADES)),
+                       axis=altair.Axis(format="~g", values=log_ticks(row["seconds"] for row in rows))),
             color=altair.Color("job:N", title=None, scale=altair.Scale(domain=jobs, range=list(COLOURS[: len(jobs)]))),
-            tooltip=["model:N", "items:Q", "job:N", "seconds:Q"],
+            tooltip=["model:N", "items:Q", "job:N", altair.Tooltip("seconds:Q", format=SECONDS)],
         )
         .properties(width=250, height=200)
         .facet(
@@ -122,7 +123,7 @@ def _draw_search(data: Any, most: int) -> Any:
     dots = (
         base.transform_filter("datum.kind === 'measured'")
         .mark_point(size=80, filled=True)
-        .encode(x=x, y=y, color=colour, tooltip=["what:N", "models:Q", "seconds:Q"])
+        .encode(x=x, y=y, color=colour, tooltip=["what:N", "models:Q", altair.Tooltip("seconds:Q", format=SECONDS)])
     )
     return altair.layer(lines, dots, data=data).properties(height=240)
 
@@ -159,33 +160,32 @@ def models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, factor
         }
         for each in counts
     ]
-    slug = "".join(letter if letter.isalnum() else "-" for letter in first.model)
     return Chart(
-        name=f"breakeven_models_{unit}_{slug}",
+        name=f"breakeven_models_{unit}_{file_name(first.model)}",
         title=f"{first.model} on {first.num_items:,} items: from how many models on searching costs more"
         + ("" if unit == "seconds" else f", in {title}"),
         caption="Dots are break-even counts with their intervals; right of a dot the search takes longer than that training.",
         data=tuple(rows),
-        draw=lambda data: _draw_models(data, title, [str(row["what"]) for row in rows]),
+        draw=lambda data: _draw_models(data, title, rows),
     )
 
 
-def _draw_models(data: Any, title: str, names: Sequence[str]) -> Any:
+def _draw_models(data: Any, title: str, rows: Sequence[Row]) -> Any:
     import altair
 
-    order = list(dict.fromkeys(names))
+    order = list(dict.fromkeys(str(row["what"]) for row in rows))
     colour = altair.Color("what:N", title=None, sort=order, scale=altair.Scale(domain=order, range=list(COLOURS)))
     x = altair.X(
         "models:Q",
         title="models searched over",
         scale=altair.Scale(type="log", nice=False),
-        axis=altair.Axis(format="~s", values=_DECADES),
+        axis=altair.Axis(format="~s", values=log_ticks(row["models"] for row in rows)),
     )
     y = altair.Y(
         "value:Q",
         title=title,
         scale=altair.Scale(type="log", nice=False),
-        axis=altair.Axis(format="~g", values=_DECADES),
+        axis=altair.Axis(format="~g", values=log_ticks(row["value"] for row in rows)),
     )
     base = altair.Chart(data)
     lines = base.transform_filter("datum.kind === 'search'").mark_line().encode(x=x, y=y, color=colour)
@@ -199,8 +199,10 @@ def _draw_models(data: Any, title: str, names: Sequence[str]) -> Any:
     words = crossings.encode(
         x=x, y=y, text="label:N", color=colour
     )  # one count to the left of its dot, the other to the right
+    halos: tuple[dict[str, Any], ...] = ({"stroke": LIGHT.background, "strokeWidth": 4, "strokeJoin": "round"}, {})
     labels = [
-        words.transform_filter(is_plain).mark_text(dy=-11, dx=-4, align="right", fontWeight=600),
-        words.transform_filter(f"!({is_plain})").mark_text(dy=14, dx=4, align="left", fontWeight=600),
+        words.transform_filter(which).mark_text(dy=dy, dx=dx, align=cast(Any, align), fontWeight=600, **halo)
+        for halo in halos
+        for which, dy, dx, align in ((is_plain, 14, 6, "left"), (f"!({is_plain})", -12, -6, "right"))
     ]
     return altair.layer(lines, levels, spans, dots, *labels, data=data).properties(height=320)

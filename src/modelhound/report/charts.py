@@ -8,7 +8,7 @@ when something is drawn.
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,10 +23,27 @@ from modelhound.report.writing import write_file
 if TYPE_CHECKING:
     import altair
 
-__all__ = ["COLOURS", "FORMATS", "PHASE_COLOURS", "Chart", "Row", "phase_scale", "save_charts", "spec"]
+__all__ = [
+    "COLOURS",
+    "FORMATS",
+    "PHASE_COLOURS",
+    "SECONDS",
+    "Chart",
+    "Row",
+    "log_ticks",
+    "metric_axis",
+    "phase_bars",
+    "phase_scale",
+    "save_charts",
+    "share_axis",
+    "spec",
+]
 
 FORMATS = ("png", "svg")
 """Kinds of picture that `save_charts` makes."""
+
+SECONDS = ".3~r"
+"""How tooltips and axes write seconds: an SI prefix would make minutes of milliseconds."""
 
 Row: TypeAlias = dict[str, str | float | int | bool | None]
 
@@ -34,6 +51,7 @@ _ROWS = "rows"
 _PICTURE_WIDTH = 640
 _STEP_PIXELS = 20  # for each name on an axis, as Vega-Lite has it
 _PIXELS_PER_POINT = 2.0
+_WIDE = 300  # from the smallest to the largest value of a logarithmic axis
 _FIXED_WIDTH = {"facet", "hconcat", "vconcat", "concat", "repeat"}  # these cannot fill their container
 
 
@@ -108,11 +126,53 @@ def phase_scale(phases: Sequence[str]) -> "altair.Scale":
     return altair.Scale(domain=list(phases), range=[PHASE_COLOURS.get(phase) or own[phase] for phase in phases])
 
 
+def phase_bars(
+    data: Any, phases: Sequence[str], *, x: "altair.X", y: "altair.Y | None" = None, names: Sequence[str] = ()
+) -> "altair.Chart":
+    """Stacked bars in the colours that phases have on every page; rows have phase, order, seconds and share, and `names`."""
+    import altair
+
+    told = [altair.Tooltip("seconds:Q", format=SECONDS), altair.Tooltip("share:Q", format=".1%")]
+    bars: altair.Chart = (
+        altair.Chart(data)
+        .mark_bar()
+        .encode(
+            x=x,
+            color=altair.Color("phase:N", title=None, scale=phase_scale(phases), sort=list(phases)),
+            order=altair.Order("order:Q"),
+            tooltip=[*(f"{name}:N" for name in names), "phase:N", *told],
+        )
+    )
+    return bars if y is None else bars.encode(y=y)
+
+
+def log_ticks(values: Iterable[float | str | int | bool | None]) -> list[float]:
+    """Where a logarithmic axis over these values has its labels: powers of ten, and 2 and 5 between where those are few."""
+    known = [float(value) for value in values if isinstance(value, int | float) and value > 0]
+    steps = (1, 2, 5) if not known or max(known) <= _WIDE * min(known) else (1,)
+    return [step * 10.0**power for power in range(-9, 13) for step in steps]
+
+
+def metric_axis(metric: str) -> "altair.Axis":
+    """Shares in per cent, an R2 as it is."""
+    import altair
+
+    return altair.Axis(format=".2f" if metric == "R2" else "~%")
+
+
+def share_axis(field: str, title: str | None) -> "altair.X":
+    """Parts of a whole, from nothing to all of it, both ends said."""
+    import altair
+
+    axis = altair.Axis(format=".0%", values=[0, 0.2, 0.4, 0.6, 0.8, 1])
+    return altair.X(f"{field}:Q", title=title, axis=axis, scale=altair.Scale(domain=[0, 1], nice=False))
+
+
 def _draw(chart: Chart) -> dict[str, Any]:
     """Rows are put in by name at the end: altair would check every value of thousands of rows."""
     import altair
 
-    drawn: dict[str, Any] = chart.draw(altair.NamedData(name=_ROWS)).to_dict()
+    drawn: dict[str, Any] = chart.draw(altair.NamedData(name=_ROWS)).to_dict(validate=False)  # tests do that
     for theirs in ("config", "$schema", "usermeta"):  # the theme is ours; the page carries one version of Vega-Lite
         drawn.pop(theirs, None)
     rows = [{key: _finite(value) for key, value in row.items()} for row in chart.data]

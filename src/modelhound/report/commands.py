@@ -21,8 +21,9 @@ _OF_THE_DATA = ("columns", "task", "split", "follow_links")
 _OF_THE_MODEL = ("allow_code", "tokens")
 
 
-def command_to_repeat(verb: str, settings: Mapping[str, Any]) -> str:
-    """`hound VERB …` as it was asked."""
+def command_to_repeat(verb: str, settings: Mapping[str, Any], **changes: Any) -> str:
+    """`hound VERB …` as it was asked, but for `changes`."""
+    settings = {**settings, **changes}
     defaults, positional = _read_defaults(verb)
     words = ["hound", verb]
     for name in positional:

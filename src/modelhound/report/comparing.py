@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from modelhound.analysis.phases import total_phases
 from modelhound.analysis.ranking import rank_agreement
-from modelhound.analysis.wording import duration_text, metric_interval_text, metric_text, moment_text, plural
+from modelhound.analysis.search_tables import time_text
+from modelhound.analysis.wording import metric_interval_text, metric_text, moment_text, plural
 from modelhound.records import RunStarted
-from modelhound.report.charts import Chart, Row
+from modelhound.report.charts import Chart, Row, metric_axis
+from modelhound.report.next_steps import best_model
 from modelhound.report.parts import (
     Block,
     Cell,
@@ -33,6 +36,8 @@ from modelhound.store import Run
 __all__ = ["comparison_page"]
 
 _MOST_MODELS = 24
+_MOST_TOLD = 6
+_ALWAYS = ("run", "answer", "score", "interval")
 
 
 def comparison_page(runs: Sequence[Run], build: Callable[[Run], Page]) -> Page:
@@ -44,13 +49,15 @@ def comparison_page(runs: Sequence[Run], build: Callable[[Run], Page]) -> Page:
     sections = [Section(name="overview", title="Side by side", lead=_machines_differ(runs), blocks=tuple(blocks))]
     if all_search:
         sections += _common_models(views, names)
-    for place, run in enumerate(runs, start=1):
-        sections.append(_one_run(build(run), names[place - 1], place))
+    pages = [build(run) for run in runs]
+    sections += [_one_run(page, names[place - 1], place) for place, page in enumerate(pages, start=1)]
     return Page(
         title=f"{plural(len(runs), 'run')} compared · modelhound",
         kicker="hound report · " + ", ".join(dict.fromkeys(f"hound {run.verb}" for run in runs)),
         answer=_answer(views if all_search else (), runs),
-        sentences=tuple(_finding(run, name) for run, name in zip(runs[:6], names, strict=False)),
+        sentences=tuple(
+            (Strong(name), ": ", *page.answer) for name, page in zip(names[:_MOST_TOLD], pages, strict=False)
+        ),
         sections=tuple(sections),
         is_running=any(run.answer is None for run in runs),
     )
@@ -63,7 +70,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _answer(views: Sequence[SearchView], runs: Sequence[Run]) -> Sentence:
-    winners = [view.ranking.models[0].model for view in views if view.ranking.models]
+    winners = [best for view in views if (best := best_model(view.ranking))]
     if winners and len(winners) == len(runs):
         if len(set(winners)) == 1:
             return (Strong(winners[0]), f" is the best in all {len(runs)} runs.")
@@ -72,10 +79,6 @@ def _answer(views: Sequence[SearchView], runs: Sequence[Run]) -> Sentence:
             return (Strong(most), f" is the best in {winners.count(most)} of {len(runs)} runs; the others disagree.")
         return (f"Each of the {len(runs)} runs has another best model.",)
     return (f"{plural(len(runs), 'run')} side by side.",)
-
-
-def _finding(run: Run, name: str) -> Sentence:
-    return (Strong(name), f": {run.headline or 'not finished'}")
 
 
 def _overview(runs: Sequence[Run], names: Sequence[str], views: Sequence[SearchView]) -> Table:
@@ -104,20 +107,31 @@ def _overview(runs: Sequence[Run], names: Sequence[str], views: Sequence[SearchV
             Cell(run.headline or "not finished"),
         ]
         rows.append((*cells, *(_search_cells(views[place]) if views else ())))
-    return Table(caption="What each run found", columns=tuple(columns), rows=tuple(rows))
+    same = [
+        place
+        for place, column in enumerate(columns)
+        if column.name not in _ALWAYS and len({row[place].text for row in rows}) == 1
+    ]
+    told = ", ".join(f"{columns[place].name} {rows[0][place].text}" for place in same if rows[0][place].text != "–")
+    kept = [place for place in range(len(columns)) if place not in same]
+    return Table(
+        caption=f"What each run found. The same in all: {told}." if told else "What each run found",
+        columns=tuple(columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in rows),
+    )
 
 
 def _search_cells(view: SearchView) -> tuple[Cell, ...]:
     ranking = view.ranking
     if not ranking.models:
         return (Cell("–"),) * 4
-    best = ranking.models[0]
-    seconds = sum(row.seconds for row in ranking.models) + sum(each.seconds for each in view.dropped)
+    best = next((row for row in ranking.models if row.model == best_model(ranking)), ranking.models[0])
+    seconds = sum(total_phases(view.measured).values())
     return (
         Cell(metric_text(ranking.metric, best.score), best.score),
         Cell(metric_interval_text(ranking.metric, best.interval), best.interval[0]),
         Cell(f"{ranking.num_items:,}", ranking.num_items),
-        Cell(duration_text(seconds), seconds),
+        Cell(time_text(seconds), seconds),
     )
 
 
@@ -183,7 +197,6 @@ def _score_chart(rows: Sequence[Row], names: Sequence[str], order: Sequence[str]
     def draw(data: Any) -> Any:
         import altair
 
-        axis = altair.Axis(format=".2f" if metric == "R2" else "~%")
         base = altair.Chart(data, height=altair.Step(26)).encode(
             y=altair.Y("model:N", sort=list(order), title=None),
             color=altair.Color("run:N", scale=altair.Scale(domain=list(names)), title=None),
@@ -193,7 +206,7 @@ def _score_chart(rows: Sequence[Row], names: Sequence[str], order: Sequence[str]
                 *(altair.Tooltip(f"{each}:Q", format=".3f") for each in ("score", "low", "high")),
             ],
         )
-        low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=axis)
+        low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=metric_axis(metric))
         dots = base.mark_point(filled=True, size=80, opacity=1).encode(
             x="score:Q", shape=altair.Shape("run:N", scale=altair.Scale(domain=list(names)), title=None)
         )

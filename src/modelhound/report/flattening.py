@@ -50,14 +50,18 @@ def flat_rows_by_kind(records: Iterable[Any], *, keep_samples: bool = False) -> 
     return kinds
 
 
-def flat_table(caption: str, rows: Sequence[Mapping[str, Scalar]]) -> Table | None:
-    """A table of rows; what is the same in all of them is said in the caption. None where there is nothing to show."""
+def flat_table(caption: str, rows: Sequence[Mapping[str, Scalar | Cell]], *, in_order: bool = False) -> Table | None:
+    """A table of rows, texts before numbers unless they come `in_order`; what is the same in all rows is said in the caption.
+
+    A Cell is shown as it is. None where there is nothing to show.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row))
     same = {name: rows[0].get(name) for name in names if len(rows) > 1 and len({row.get(name) for row in rows}) == 1}
     shown = _without_repeats([name for name in names if name not in same], rows)[:_MOST_COLUMNS]
     if not shown:
         return None
-    shown.sort(key=lambda name: not any(isinstance(row.get(name), str) for row in rows))  # names first
+    if not in_order:
+        shown.sort(key=lambda name: not any(isinstance(row.get(name), str) for row in rows))  # names first
     told = [f"{_title(name)} {_text(name, value)}" for name, value in same.items() if value not in (None, "", False)]
     columns = tuple(Column(name=_title(name), is_number=_is_number(row.get(name) for row in rows)) for name in shown)
     cells = tuple(tuple(_cell(name, row.get(name)) for name in shown) for row in rows)
@@ -114,9 +118,9 @@ def _flat_list(name: str, values: Sequence[Any], *, keep_samples: bool) -> dict[
     return {f"num.{name}": len(values)} if values else {}
 
 
-def _without_repeats(names: Sequence[str], rows: Sequence[Mapping[str, Scalar]]) -> list[str]:
+def _without_repeats(names: Sequence[str], rows: Sequence[Mapping[str, Scalar | Cell]]) -> list[str]:
     """Nested things often carry the name of what they belong to: texts that say what another column says are left out."""
-    seen: set[tuple[Scalar, ...]] = set()
+    seen: set[tuple[Scalar | Cell, ...]] = set()
     kept = []
     for name in names:
         values = tuple(row.get(name) for row in rows)
@@ -127,17 +131,21 @@ def _without_repeats(names: Sequence[str], rows: Sequence[Mapping[str, Scalar]])
     return kept
 
 
-def _is_number(values: Iterable[Scalar]) -> bool:
-    known = [value for value in values if value is not None]
+def _is_number(values: Iterable[Scalar | Cell]) -> bool:
+    known = [value.sort_by if isinstance(value, Cell) else value for value in values if value is not None]
     return bool(known) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
 
 
-def _cell(name: str, value: Scalar) -> Cell:
+def _cell(name: str, value: Scalar | Cell) -> Cell:
+    if isinstance(value, Cell):
+        return value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return Cell(_text(name, value), float(value) if is_number and value is not None else None)
 
 
-def _text(name: str, value: Scalar) -> str:
+def _text(name: str, value: Scalar | Cell) -> str:
+    if isinstance(value, Cell):
+        return value.text
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):

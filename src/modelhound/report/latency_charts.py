@@ -7,6 +7,7 @@ Nothing here measures. Points are medians with intervals, thin lines the laws th
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,8 @@ from modelhound.analysis.latency import PointSummary, SweepLaw, summarise_points
 from modelhound.analysis.laws import LEAST_SIZES, seconds_by_law
 from modelhound.analysis.samples import median_of
 from modelhound.records import CeilingsMeasured, LatencyFailed, LatencyMeasured, LatencyPoint
-from modelhound.report.charts import Chart, Row
+from modelhound.report.charts import Chart, Row, log_ticks
+from modelhound.report.theme import LIGHT
 
 if TYPE_CHECKING:
     import altair
@@ -49,16 +51,17 @@ def latency_charts(
         rows = _axis_rows(own, failed, laws, axis, family)  # type: ignore[arg-type]
         if not rows:
             continue
-        charts.append(_axis_chart(rows, axis, family, scale, ""))
+        names = _names(own)
+        charts.append(_axis_chart(rows, axis, family, scale, "", names))
         outliers = find_outliers(own) if leave_out is None else tuple(leave_out)
         kept = tuple(row for row in rows if row["model"] not in outliers)
         if outliers and kept and len(kept) < len(rows):
-            charts.append(_axis_chart(kept, axis, family, scale, ", ".join(outliers)))
+            charts.append(_axis_chart(kept, axis, family, scale, ", ".join(outliers), names))
     for family in _FAMILIES:  # apart, since there are more models than colours otherwise
         own = [record for record in measured if _family(record.point) == family]
         waiting = _waiting_rows(own)
         if waiting:
-            charts.append(_waiting_chart(waiting, family))
+            charts.append(_waiting_chart(waiting, family, _names(own)))
         if ceilings and own:
             charts.append(_roofline_chart(own, ceilings, family))
     return tuple(charts)
@@ -127,9 +130,7 @@ def _place(point: LatencyPoint, axis: AxisName) -> int:
 
 
 def _setting(point: LatencyPoint, axis: AxisName) -> str:
-    size = f"image {point.image}" if point.image else f"{point.tokens} tokens"
-    held = size if axis == "batch" else f"batch {point.batch}"
-    return f"{held}, {point.precision}, {point.device}"
+    return f"{point.held_text(axis)}, {point.precision}, {point.device}"
 
 
 def _law_setting(law: SweepLaw) -> str:
@@ -169,7 +170,7 @@ def _law_rows(law: SweepLaw) -> list[Row]:
     ]
 
 
-def _axis_chart(rows: Sequence[Row], axis: str, family: str, scale: Scale, without: str) -> Chart:
+def _axis_chart(rows: Sequence[Row], axis: str, family: str, scale: Scale, without: str, names: Sequence[str]) -> Chart:
     name = f"latency_{axis}_{family}" + ("_without_outliers" if without else "")
     settings = {row["setting"] for row in rows}
     title = f"Latency of {_FAMILIES[family]} over {_WHAT[axis]}" + (f", without {without}" if without else "")
@@ -179,12 +180,13 @@ def _axis_chart(rows: Sequence[Row], axis: str, family: str, scale: Scale, witho
         caption="Points are medians with their intervals, lines the laws that fit best. A flat beginning is a floor that does "
         "not depend on the work; crosses at the top are points without a time, out of memory or too slow.",
         data=tuple(rows),
-        draw=_axis_drawing(axis, scale, rows),
+        draw=_axis_drawing(axis, scale, rows, names),
     )
 
 
-def _axis_drawing(axis: str, scale: Scale, rows: Sequence[Row]) -> Callable[[Any], Any]:
-    in_panels = len({row["setting"] for row in rows}) > 1
+def _axis_drawing(axis: str, scale: Scale, rows: Sequence[Row], names: Sequence[str]) -> Callable[[Any], Any]:
+    settings = sorted({str(row["setting"]) for row in rows}, key=_by_number)
+    ticks_up = log_ticks(row.get("milliseconds") for row in rows)
     sizes = sorted({float(row["size"] or 0) for row in rows if row["what"] != "law"})
 
     def draw(data: Any) -> Any:
@@ -192,8 +194,13 @@ def _axis_drawing(axis: str, scale: Scale, rows: Sequence[Row]) -> Callable[[Any
 
         ticks = altair.Axis(values=sizes, labelOverlap=True)
         x = altair.X("size:Q", title=_LABELS[axis], axis=ticks, scale=altair.Scale(type=scale, nice=False, padding=12))
-        y = altair.Y("milliseconds:Q", title="time of one call in ms", scale=altair.Scale(type=scale))
-        colour = _colour()
+        y = altair.Y(
+            "milliseconds:Q",
+            title="time of one call in ms",
+            scale=altair.Scale(type="log", nice=False, padding=14) if scale == "log" else altair.Scale(),
+            axis=altair.Axis(values=ticks_up, format="~g") if scale == "log" else altair.Axis(),
+        )
+        colour = _colour(names)
         base = altair.Chart(data)
         law = base.transform_filter("datum.what == 'law'").mark_line(opacity=0.6, strokeWidth=1.5)
         bars = base.transform_filter("datum.what == 'measured'").mark_rule()
@@ -216,19 +223,31 @@ def _axis_drawing(axis: str, scale: Scale, rows: Sequence[Row]) -> Callable[[Any
         layers = altair.layer(*(layer for what, them in drawn.items() if what in there for layer in them)).properties(
             height=_PANEL_HEIGHT
         )
-        if not in_panels:
+        if len(settings) < 2:
             return layers
-        return layers.properties(width=_PANEL_WIDTH).facet(facet=altair.Facet("setting:N", title=None), columns=2)
+        panels = altair.Facet("setting:N", title=None, sort=settings)
+        return layers.properties(width=_PANEL_WIDTH).facet(facet=panels, columns=2)
 
     return draw
 
 
-def _colour() -> "altair.Color":
+def _by_number(setting: str) -> tuple[float | str, ...]:
+    """Batch 2 before batch 16."""
+    words = re.split(r"(\d+)", setting)
+    return tuple(float(word) if place % 2 else word for place, word in enumerate(words))
+
+
+def _names(measured: Sequence[LatencyMeasured]) -> list[str]:
+    """Of all models, always in the same order, so that each keeps its colour from chart to chart."""
+    return sorted({record.model for record in measured})
+
+
+def _colour(names: Sequence[str]) -> "altair.Color":
     """Models by colour; their names without source and organisation, which take room and tell little here."""
     import altair
 
     legend = altair.Legend(labelExpr="replace(datum.label, regexp('^.*[:/]'), '')")
-    return altair.Color("model:N", title="model", sort=None, legend=legend)
+    return altair.Color("model:N", title="model", scale=altair.Scale(domain=list(names)), legend=legend)
 
 
 def _waiting_rows(measured: Sequence[LatencyMeasured]) -> tuple[Row, ...]:
@@ -249,7 +268,7 @@ def _waiting_rows(measured: Sequence[LatencyMeasured]) -> tuple[Row, ...]:
     )
 
 
-def _waiting_chart(rows: Sequence[Row], family: str) -> Chart:
+def _waiting_chart(rows: Sequence[Row], family: str, names: Sequence[str]) -> Chart:
     def draw(data: Any) -> Any:
         import altair
 
@@ -258,7 +277,7 @@ def _waiting_chart(rows: Sequence[Row], family: str) -> Chart:
             line.encode(
                 x=altair.X("batch:Q", title=_LABELS["batch"], scale=altair.Scale(type="log", base=2)),
                 y=altair.Y("waiting:Q", title="share of the time the GPU waits", scale=altair.Scale(domain=[0, 1])),
-                color=_colour(),
+                color=_colour(names),
                 tooltip=["model:N", "batch:Q", altair.Tooltip("waiting:Q", format=".0%")],
             )
             .properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
@@ -303,22 +322,27 @@ def _roofline_chart(measured: Sequence[LatencyMeasured], ceilings: Sequence[Ceil
         caption="The line is the most this device was seen to do: bytes on the slope, FLOPs on the flat part. A point near the "
         "slope is bound by memory, near the flat part by computing, and far below both by something else, mostly launches.",
         data=tuple(rows),
-        draw=_draw_roofline,
+        draw=lambda data: _draw_roofline(data, rows, _names(measured)),
     )
 
 
-def _draw_roofline(data: Any) -> "altair.FacetChart":
+def _draw_roofline(data: Any, rows: Sequence[Row], names: Sequence[str]) -> "altair.FacetChart":
     import altair
 
-    x = altair.X("flops_per_byte:Q", title="FLOPs for each byte moved", scale=altair.Scale(type="log"))
-    y = altair.Y("gigaflops:Q", title="reached, in GFLOP/s", scale=altair.Scale(type="log"))
+    scale = altair.Scale(type="log", nice=False, padding=12)
+    across, up = (
+        altair.Axis(values=log_ticks(row[field] for row in rows), format="~g")
+        for field in ("flops_per_byte", "gigaflops")
+    )
+    x = altair.X("flops_per_byte:Q", title="FLOPs for each byte moved", scale=scale, axis=across)
+    y = altair.Y("gigaflops:Q", title="reached, in GFLOP/s", scale=scale, axis=up)
     base = altair.Chart(data)
-    roof = base.transform_filter("datum.what == 'ceiling'").mark_line(strokeWidth=2, color="gray").encode(x=x, y=y)
+    roof = base.transform_filter("datum.what == 'ceiling'").mark_line(strokeWidth=2, color=LIGHT.muted).encode(x=x, y=y)
     dots = base.transform_filter("datum.what == 'point'").mark_point(filled=True, size=35, opacity=0.8)
     drawn = dots.encode(
         x=x,
         y=y,
-        color=_colour(),
+        color=_colour(names),
         shape=altair.Shape("bound:N", title="bound by"),
         tooltip=["model:N", "shape:N", "bound:N", altair.Tooltip("gigaflops:Q", format=".3~g")],
     )

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from modelhound.analysis.wording import plural
 from modelhound.records import FeedMeasured, KindAnswer, LoaderAnswer
-from modelhound.report.charts import Chart, Row, phase_scale
+from modelhound.report.charts import SECONDS, Chart, Row, phase_bars
+from modelhound.report.theme import LIGHT
 
 if TYPE_CHECKING:
     import altair
@@ -63,6 +64,8 @@ def _rows(kind: KindAnswer) -> tuple[Row, ...]:
             "seconds": each.seconds,
             "regret": each.seconds / best[each.model] - 1,
             "how": "measured" if each.measured else "composed",
+            "batch_panel": f"batch {each.batch}",
+            "workers_panel": plural(each.workers, "worker"),
         }
         for each in kind.seconds
         if each.seconds is not None and each.model in names
@@ -106,17 +109,12 @@ def _draw_lines(data: Any, along: str, panel: str, title: str) -> "altair.TopLev
             fill=altair.condition(
                 "datum.how == 'measured'", altair.Color("model:N", legend=None), altair.value("transparent")
             ),
-            tooltip=["model:N", "batch:O", "workers:O", altair.Tooltip("seconds:Q", format=".3f"), "how:N"],
+            tooltip=["model:N", "batch:O", "workers:O", altair.Tooltip("seconds:Q", format=SECONDS), "how:N"],
         )
     )
     layered = altair.layer(lines, points, data=data).properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
-    label = (
-        "'batch ' + datum.batch"
-        if panel == "batch"
-        else "datum.workers + (datum.workers == 1 ? ' worker' : ' workers')"
-    )
-    panels = altair.Facet("panel:N", title=None, sort=altair.EncodingSortField(field=panel, op="min"))
-    drawn: altair.TopLevelMixin = layered.transform_calculate(panel=label).facet(facet=panels, columns=_COLUMNS)
+    panels = altair.Facet(f"{panel}_panel:N", title=None, sort=altair.EncodingSortField(field=panel, op="min"))
+    drawn: altair.TopLevelMixin = layered.facet(facet=panels, columns=_COLUMNS)
     return drawn
 
 
@@ -124,7 +122,7 @@ def _fixed_model(kind: KindAnswer, where: str) -> Chart:
     return Chart(
         name=f"loader_{kind.kind}_fixed_model",
         title=f"Both at once, one panel for each model: {where}",
-        caption="How much longer a pair takes than the best one of the model; the darker, the worse.",
+        caption="How much longer a pair takes than the best one of the model: the nearer its colour to the page's, the better.",
         data=_rows(kind),
         draw=_draw_model_panels,
     )
@@ -133,7 +131,7 @@ def _fixed_model(kind: KindAnswer, where: str) -> Chart:
 def _draw_model_panels(data: Any) -> "altair.TopLevelMixin":
     import altair
 
-    base = _pairs_by_regret(data, altair.Tooltip("model:N"), altair.Tooltip("seconds:Q", format=".3f"))
+    base = _pairs_by_regret(data, altair.Tooltip("model:N"), altair.Tooltip("seconds:Q", format=SECONDS))
     panels = altair.Facet("model:N", title=None, header=altair.Header(labelLimit=_PANEL_WIDTH))
     squares = base.mark_rect().properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
     drawn: altair.TopLevelMixin = squares.facet(facet=panels, columns=_COLUMNS)
@@ -150,7 +148,7 @@ def _pairs_by_regret(data: Any, *more: "altair.Tooltip") -> "altair.Chart":
         color=altair.Color(
             "regret:Q",
             title="regret",
-            scale=altair.Scale(scheme="blues", type="sqrt", domain=[0, 1], clamp=True),
+            scale=altair.Scale(type="sqrt", domain=[0, 1], clamp=True),
             legend=altair.Legend(format="%"),
         ),
         tooltip=["batch:O", "workers:O", altair.Tooltip("regret:Q", format=".1%"), "how:N", *more],
@@ -185,13 +183,14 @@ def _draw_regret(data: Any) -> "altair.TopLevelMixin":
     base = _pairs_by_regret(data, altair.Tooltip("mark:N"))
     squares = base.mark_rect()
     words = base.mark_text(fontSize=12).encode(
-        text="label:N", color=altair.condition("datum.regret > 0.45", altair.value("white"), altair.value("black"))
+        text="label:N",
+        color=altair.condition("datum.regret > 0.45", altair.value(LIGHT.background), altair.value(LIGHT.text)),
     )
     frames = (
         base.transform_filter("datum.mark != ''")
-        .mark_rect(filled=False, stroke="black")
+        .mark_rect(filled=False, stroke=LIGHT.text)
         .encode(
-            color=altair.value("black"),
+            color=altair.value(LIGHT.text),
             strokeWidth=altair.condition("datum.mark == 'recommended'", altair.value(3), altair.value(1)),
         )
     )
@@ -235,7 +234,7 @@ def _draw_run_length(data: Any) -> "altair.TopLevelMixin":
             "items:Q",
             "best:N",
             altair.Tooltip("regret:Q", format=".1%"),
-            altair.Tooltip("seconds:Q", format=".3s"),
+            altair.Tooltip("seconds:Q", format=SECONDS),
         ],
     )
     line = base.mark_line(strokeDash=[4, 3], opacity=0.6)
@@ -253,10 +252,19 @@ def _sub_times(kind: KindAnswer, runs: Sequence[FeedMeasured], answer: LoaderAns
         grouped.setdefault((run.model, run.batch, run.workers), []).append(run)
     rows: list[Row] = []
     for (model, batch, workers), same in list(grouped.items())[:_MOST_BARS]:
-        for place, phase in enumerate(_SUB_TIMES):
-            seconds = sum(_seconds_of(run, phase) for run in same) / len(same)
-            pair = f"{batch} x {workers}"
-            rows.append({"model": model, "pair": pair, "phase": phase, "order": place, "seconds": seconds})
+        spent = {phase: sum(_seconds_of(run, phase) for run in same) / len(same) for phase in _SUB_TIMES}
+        whole = max(sum(spent.values()), 1e-12)
+        rows += [
+            {
+                "model": model,
+                "pair": f"{batch} x {workers}",
+                "phase": phase,
+                "order": place,
+                "seconds": seconds,
+                "share": seconds / whole,
+            }
+            for place, (phase, seconds) in enumerate(spent.items())
+        ]
     pairs = list(dict.fromkeys(str(row["pair"]) for row in rows))
     return Chart(
         name=f"loader_{kind.kind}_sub_times",
@@ -279,16 +287,10 @@ def _seconds_of(run: FeedMeasured, phase: str) -> float:
 def _draw_sub_times(data: Any, pairs: Sequence[str]) -> "altair.TopLevelMixin":
     import altair
 
+    x = altair.X("seconds:Q", title="seconds, end to end")
+    y = altair.Y("pair:N", sort=list(pairs), title="batch x workers")
     drawn: altair.TopLevelMixin = (
-        altair.Chart(data)
-        .mark_bar()
-        .encode(
-            y=altair.Y("pair:N", sort=list(pairs), title="batch x workers"),
-            x=altair.X("seconds:Q", title="seconds, end to end"),
-            color=altair.Color("phase:N", title=None, scale=phase_scale(_SUB_TIMES), sort=list(_SUB_TIMES)),
-            order="order:Q",
-            tooltip=["model:N", "pair:N", "phase:N", altair.Tooltip("seconds:Q", format=".3f")],
-        )
+        phase_bars(data, _SUB_TIMES, x=x, y=y, names=["model", "pair"])
         .properties(width=520, height=altair.Step(14))
         .facet(
             row=altair.Row("model:N", title=None, header=altair.Header(labelAngle=0, labelAlign="left", labelLimit=160))

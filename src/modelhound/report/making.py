@@ -24,7 +24,7 @@ from modelhound.report.writing import write_file
 from modelhound.settings import ReportSettings
 from modelhound.store import DEFAULT_ROOT, Run, list_runs, read_run
 
-__all__ = ["ReportResult", "run_report"]
+__all__ = ["ReportResult", "pictures_folder", "run_report"]
 
 _PAGE = "report.html"
 
@@ -109,6 +109,11 @@ def run_report(settings: ReportSettings, *, watch: Watch = silent) -> ReportResu
         exports=exports,
         mlflow_runs=tuple(mlflow_runs),
     )
+
+
+def pictures_folder(run: Path) -> Path:
+    """Where the charts of one run lie, whichever command draws them."""
+    return _beside(run / _PAGE, "charts")
 
 
 def _find_runs(given: Sequence[Path]) -> list[Path]:

@@ -41,8 +41,8 @@ def render_markdown(page: Page, *, pictures: Mapping[str, str], sources: str) ->
             f"| {_escape(each.question)} | **{_escape(each.value)}** | {_escape(each.note)} |" for each in page.figures
         ]
         lines.append("")
-    if page.next_step:
-        lines += [f"{_escape(page.next_step[0])}:", "", *_code(page.next_step[1]), ""]
+    for label, line in page.next_steps:
+        lines += [f"{_escape(label)}:", "", *_code(line), ""]
     for section in page.sections:
         lines += _section(section, pictures)
     lines += ["---", "", f"Made by modelhound from {_escape(sources)}.", ""]

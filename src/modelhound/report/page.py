@@ -10,7 +10,7 @@ import base64
 import contextlib
 import functools
 import importlib.metadata
-from collections.abc import Mapping
+import re
 from dataclasses import asdict
 from importlib import resources
 from typing import Any
@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 from modelhound import __version__
 from modelhound.errors import RequestError
 from modelhound.report.charts import spec
-from modelhound.report.parts import Cell, Column, Page, Picture, Strong
+from modelhound.report.parts import Cell, Column, Page, Picture, Strong, Table
 from modelhound.report.theme import COLOUR_PAIRS, DARK, LIGHT, Surface, chart_config
 from modelhound.report.writing import write_file
 from modelhound.store import cache_folder
@@ -30,6 +30,9 @@ from modelhound.store import cache_folder
 __all__ = ["render_page"]
 
 _SHORT_NAME = 44  # characters that are never broken into lines where there is room
+_MOST_ELEMENTS = 200  # rows of a table that are there as HTML; those after them are made when they are looked for
+_PACKED = 500  # rows of a chart from which on their names are told once
+_DIGITS = 6
 
 
 def render_page(page: Page, *, sources: str, live: str = "") -> str:
@@ -65,8 +68,10 @@ def _engine() -> jinja2.Environment:
     )
     engine.tests["strong"] = lambda piece: isinstance(piece, Strong)
     engine.filters["kind"] = lambda block: type(block).__name__
-    engine.filters["td"] = _cell
+    engine.filters["rows"] = _table_rows
+    engine.filters["late_rows"] = _late_rows
     engine.filters["data_uri"] = _data_uri
+    engine.filters["told"] = _told
     return engine
 
 
@@ -74,13 +79,46 @@ def _asset(name: str) -> str:
     return (resources.files("modelhound.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _cell(cell: Cell, column: Column, is_first: bool) -> Markup:
-    """One cell of a table; by hand, since a page can have tens of thousands."""
+def _told(text: str) -> Markup:
+    """A text in which no option is broken after its hyphens."""
+    return Markup(re.sub(r"(?<![\w-])--[a-z][a-z-]*", r'<span class="option">\g<0></span>', str(escape(text))))
+
+
+def _table_rows(table: Table) -> Markup:
+    """The first rows; by hand, since a page can have thousands of cells."""
+    lines = []
+    for row in table.rows[:_MOST_ELEMENTS]:
+        cells = zip(row, table.columns, strict=True)
+        lines.append("".join(_cell(cell, column, place == 0) for place, (cell, column) in enumerate(cells)))
+    return Markup("".join(f"<tr>{line}</tr>\n" for line in lines))
+
+
+def _cell(cell: Cell, column: Column, is_first: bool) -> str:
     tag = "th scope=row" if is_first else "td"
+    sort_by = f" data-v={_short(cell.sort_by)!r}" if cell.sort_by is not None else ""
+    return f"<{tag}{_cell_kind(cell, column, is_first)}{sort_by}>{escape(cell.text)}</{tag[:2]}>"
+
+
+def _cell_kind(cell: Cell, column: Column, is_first: bool) -> str:
+    """Of numbers, long texts and short names, which are not broken the same way."""
     is_long = len(cell.text) > _SHORT_NAME
-    kind = " class=n" if column.is_number else " class=w" if is_long else " class=k" if is_first else ""
-    sort_by = f" data-v={cell.sort_by!r}" if cell.sort_by is not None else ""
-    return Markup(f"<{tag}{kind}{sort_by}>{escape(cell.text)}</{tag[:2]}>")
+    return " class=n" if column.is_number else " class=w" if is_long else " class=k" if is_first else ""
+
+
+def _late_rows(table: Table) -> Markup | str:
+    """The other rows as data, each cell a text and what it is sorted by: thousands of elements would be slow to open."""
+    late = table.rows[_MOST_ELEMENTS:]
+    if not late:
+        return ""
+    cells = [
+        [[cell.text] if cell.sort_by is None else [cell.text, _short(cell.sort_by)] for cell in row] for row in late
+    ]
+    return _as_script_data(cells)
+
+
+def _short(value: float) -> float:
+    """With as many digits as anybody sees."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _data_uri(picture: Picture) -> str:
@@ -93,12 +131,21 @@ def _chart_document(page: Page) -> dict[str, Any]:
     for chart in page.charts:
         drawn = spec(chart)
         del drawn["config"]
+        drawn["datasets"] = {name: _packed(rows) for name, rows in drawn["datasets"].items()}
         charts.append({"name": chart.name, "title": chart.title, "caption": chart.caption, "spec": drawn})
     configs = {"light": chart_config(), "dark": chart_config(dark=True)}
     return {"charts": charts, "configs": configs, "colours": COLOUR_PAIRS}
 
 
-def _as_script_data(document: Mapping[str, Any]) -> Markup:
+def _packed(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | dict[str, list[Any]]:
+    """Many rows of the same names as one list for each name."""
+    names = rows[0].keys() if rows else ()
+    if len(rows) < _PACKED or any(row.keys() != names for row in rows):
+        return rows
+    return {name: [_short(row[name]) if isinstance(row[name], float) else row[name] for row in rows] for name in names}
+
+
+def _as_script_data(document: Any) -> Markup:
     """JSON that cannot end the script element it stands in, whatever a model is called."""
     text = msgspec.json.encode(document).decode()
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))

@@ -178,8 +178,8 @@ class Page:
     sentences: tuple[Sentence, ...] = ()
     """Below the answer."""
     figures: tuple[Figure, ...] = ()
-    next_step: tuple[str, str] | None = None
-    """What to do now, and the command line for it."""
+    next_steps: tuple[tuple[str, str], ...] = ()
+    """What to do now, the likeliest first, each with its command line."""
     sections: tuple[Section, ...] = ()
     is_running: bool = False
     charts: tuple[Chart, ...] = field(init=False)

@@ -6,13 +6,14 @@ Nothing here measures. One pair of bar charts for every data set and device, so 
 report and never in one chart: their seconds are worlds apart.
 """
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from modelhound.analysis.bottlenecks import GROUPS, PHASES, seconds_at
 from modelhound.records import ConfigurationProfiled, ProfileFindings
-from modelhound.report.charts import COLOURS, Chart, Row, phase_scale
+from modelhound.report.charts import COLOURS, Chart, Row, log_ticks, phase_bars, share_axis
+from modelhound.report.theme import LIGHT
+from modelhound.report.writing import file_name
 
 if TYPE_CHECKING:
     import altair
@@ -21,8 +22,6 @@ __all__ = ["counts_chart", "crossover_chart", "phase_charts", "place_name", "pro
 
 _GROUP_COLOURS = dict(zip(GROUPS, (COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[3]), strict=True))
 _CURVE_COUNTS = tuple(round(10 ** (step / 4)) for step in range(0, 21))
-_DECADES = [10.0**power for power in range(-5, 7)]
-_TIMES = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500]
 _MOST_CURVES = 12
 _FORMS = ("full", "part", "joint", "apart")
 
@@ -101,17 +100,10 @@ def phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:
 def _draw_bars(data: Any, models: Sequence[str], order: Sequence[str], field: str, title: str) -> Any:
     import altair
 
-    axis = altair.Axis(format="%") if field == "share" else altair.Axis()
+    x = share_axis("share", title) if field == "share" else altair.X("seconds:Q", title=title)
+    y = altair.Y("configuration:N", title=None, sort=list(order))
     return (
-        altair.Chart(data)
-        .mark_bar()
-        .encode(
-            x=altair.X(f"{field}:Q", title=title, axis=axis, scale=altair.Scale(nice=field != "share")),
-            y=altair.Y("configuration:N", title=None, sort=list(order)),
-            color=altair.Color("phase:N", title=None, scale=phase_scale([*PHASES, "other"])),
-            order=altair.Order("order:Q"),
-            tooltip=["model:N", "configuration:N", "phase:N", "seconds:Q", altair.Tooltip("share:Q", format=".1%")],
-        )
+        phase_bars(data, [*PHASES, "other"], x=x, y=y, names=["model", "configuration"])
         .properties(width=250, height={"step": 15})
         .facet(facet=_by_model(models), columns=2)
         .resolve_scale(x="independent" if field == "seconds" else "shared")
@@ -161,16 +153,17 @@ def crossover_chart(records: Sequence[ConfigurationProfiled], findings: ProfileF
         caption=f"The highest line is the bottleneck; dots are where it changes. Beyond {first.num_items} items, dashed, the "
         "lines are extrapolated.",
         data=tuple(rows),
-        draw=lambda data: _draw_crossover(data, _models_of(rows)),
+        draw=lambda data: _draw_crossover(data, rows),
     )
 
 
-def _draw_crossover(data: Any, models: Sequence[str]) -> Any:
+def _draw_crossover(data: Any, rows: Sequence[Row]) -> Any:
     import altair
 
+    across, up = (log_ticks(row[field] for row in rows) for field in ("items", "seconds"))
     scale = altair.Scale(type="log", nice=False)
-    axis_x = altair.X("items:Q", title="items", scale=scale, axis=altair.Axis(format="~s", values=_DECADES))
-    axis_y = altair.Y("seconds:Q", title="seconds", scale=scale, axis=altair.Axis(format="~g", values=_DECADES))
+    axis_x = altair.X("items:Q", title="items", scale=scale, axis=altair.Axis(format="~s", values=across))
+    axis_y = altair.Y("seconds:Q", title="seconds", scale=scale, axis=altair.Axis(format="~g", values=up))
     colour = altair.Color(
         "group:N", title=None, scale=altair.Scale(domain=list(_GROUP_COLOURS), range=list(_GROUP_COLOURS.values()))
     )
@@ -184,13 +177,15 @@ def _draw_crossover(data: Any, models: Sequence[str]) -> Any:
     dots = (
         altair.Chart(data)
         .transform_filter("datum.move !== null")
-        .mark_point(size=90, filled=True, stroke="#14181f", strokeWidth=1.2)
-        .encode(x=axis_x, y=axis_y, color=colour, tooltip=["model:N", "move:N", "items:Q"])
+        .mark_point(size=90, filled=True, stroke=LIGHT.text, strokeWidth=1.2)
+        .encode(
+            x=axis_x, y=axis_y, color=colour, tooltip=["model:N", "move:N", altair.Tooltip("items:Q", format=",.3~r")]
+        )
     )
     return (
         altair.layer(*layers, dots, data=data)
         .properties(width=250, height=170)
-        .facet(facet=_by_model(models), columns=2)
+        .facet(facet=_by_model(_models_of(rows)), columns=2)
     )
 
 
@@ -230,9 +225,7 @@ def _draw_counts(data: Any, models: Sequence[str]) -> Any:
         altair.Chart(data)
         .mark_bar()
         .encode(
-            x=altair.X(
-                "share:Q", title="share of the job", axis=altair.Axis(format="%"), scale=altair.Scale(nice=False)
-            ),
+            x=share_axis("share", "share of the job"),
             y=altair.Y("items:N", title="items", sort=altair.EncodingSortField("count", order="ascending")),
             color=altair.Color(
                 "group:N",
@@ -240,6 +233,7 @@ def _draw_counts(data: Any, models: Sequence[str]) -> Any:
                 scale=altair.Scale(domain=list(_GROUP_COLOURS), range=list(_GROUP_COLOURS.values())),
             ),
             order=altair.Order("order:Q"),
+            tooltip=["model:N", "items:N", "group:N", altair.Tooltip("share:Q", format=".1%")],
         )
         .properties(width=220, height={"step": 16})
         .facet(facet=_by_model(models), columns=2)
@@ -275,11 +269,11 @@ def saving_chart(findings: ProfileFindings, data: str, device: str) -> Chart:
         caption="Last layers against the full model, joint models against the same models run apart; times faster. Where the "
         "measured value stays behind the prediction, something else than multiplying costs time.",
         data=tuple(rows),
-        draw=lambda drawn: _draw_savings(drawn, _models_of(rows), order),
+        draw=lambda drawn: _draw_savings(drawn, rows, order),
     )
 
 
-def _draw_savings(data: Any, models: Sequence[str], order: Sequence[str]) -> Any:
+def _draw_savings(data: Any, rows: Sequence[Row], order: Sequence[str]) -> Any:
     import altair
 
     what = ["predicted by FLOPs", "forward, measured", "end to end, measured"]
@@ -289,15 +283,21 @@ def _draw_savings(data: Any, models: Sequence[str], order: Sequence[str]) -> Any
         color=altair.Color("what:N", title=None, sort=what),
     )
     scale = altair.Scale(type="log", nice=False, padding=12)
+    ticks = altair.Axis(format="~g", values=log_ticks(row["speedup"] for row in rows))
     dots = base.mark_point().encode(
-        x=altair.X("speedup:Q", title="times faster", scale=scale, axis=altair.Axis(format="~g", values=_TIMES)),
+        x=altair.X(
+            "speedup:Q",
+            title="times faster",
+            scale=scale,
+            axis=ticks,
+        ),
         tooltip=["model:N", "configuration:N", "what:N", altair.Tooltip("speedup:Q", format=".2f")],
     )
     lines = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
     return (
         altair.layer(lines, dots, data=data)
         .properties(width=220, height={"step": 9})
-        .facet(facet=_by_model(models), columns=2)
+        .facet(facet=_by_model(_models_of(rows)), columns=2)
     )
 
 
@@ -323,4 +323,4 @@ def place_name(record: ConfigurationProfiled) -> str:
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", text.rstrip("/").rpartition("/")[2]).strip("-") or "data"
+    return file_name(text.rstrip("/").rpartition("/")[2])

@@ -2,19 +2,14 @@
 
 In:  a SearchView
 Out: sentences and Figures
+Words that a terminal says too are made by `analysis`.
 """
 
 from modelhound.analysis.certainty import Certainty
-from modelhound.analysis.wording import (
-    count_text,
-    duration_text,
-    metric_interval_text,
-    metric_text,
-    number_text,
-    plural,
-    points_text,
-    short_name,
-)
+from modelhound.analysis.phases import total_phases
+from modelhound.analysis.search_tables import short_chance_text, time_text
+from modelhound.analysis.search_wording import best_sentence, tie_sentence, time_sentence
+from modelhound.analysis.wording import count_text, number_text, plural, points_text, short_name
 from modelhound.records import Ranking
 from modelhound.report.finals_section import finals_figures, finals_sentence
 from modelhound.report.parts import Figure, Sentence, Strong
@@ -30,18 +25,8 @@ def answer_sentence(view: SearchView) -> Sentence:
         return ("No model has been measured yet.",) if view.run.answer is None else ("No model could be measured.",)
     if ranking.finals is not None:
         return finals_sentence(ranking.finals, view.data)
-    best = ranking.models[0]
-    interval = metric_interval_text(ranking.metric, best.interval)
-    meaning = {
-        "accuracy": f"of {ranking.num_items:,} items are recognised from its features",
-        "ranking precision": f"ranking precision of the labels of {ranking.num_items:,} items, told from its features",
-        "R2": f"is the R2 of {ranking.num_items:,} numbers told from its features",
-    }.get(ranking.metric, ranking.metric)
-    return (
-        Strong(short_name(best.model)),
-        f" suits {view.data} best: {metric_text(ranking.metric, best.score)} ({interval}, {ranking.confidence:.0%} "
-        f"interval) {meaning}.",
-    )
+    strong, rest = best_sentence(ranking, view.data)
+    return (Strong(short_name(strong)), rest)
 
 
 def supporting_sentences(view: SearchView) -> tuple[Sentence, ...]:
@@ -51,22 +36,25 @@ def supporting_sentences(view: SearchView) -> tuple[Sentence, ...]:
         sentences.append((Strong("All weights are random"), ": this says nothing of trained models."))
     if not ranking.models:
         return (*sentences, ("What failed, and why, is below.",)) if view.run.records else tuple(sentences)
-    tied = [row for row in ranking.models if row.rank == 1]
-    why = f"{len(tied)} models share rank 1: {ranking.num_items:,} items cannot tell them apart. The smallest is "
-    if ranking.finals is not None:
-        first = [each.model for each in ranking.finals.finalists if each.place == 1]
-        tied = [row for row in ranking.models if row.model in first] if ranking.finals.verdict == "tied" else []
-        why = "The smallest of the finalists that cannot be told apart is "
-    if len(tied) > 1:
-        smallest = min(tied, key=lambda row: row.num_parameters)
-        sentences.append(
-            (
-                why,
-                Strong(short_name(smallest.model)),
-                f" ({count_text(smallest.num_parameters)} parameters).",
-            )
-        )
+    tied = _finalists_sentence(view) if ranking.finals is not None else tie_sentence(ranking)
+    if any(tied):
+        before, name, after = tied
+        sentences.append((before, Strong(short_name(name)), after))
+    if view.measured:
+        sentences.append((time_sentence(total_phases(view.measured), view.device or "this device"),))
     return tuple(sentences)
+
+
+def _finalists_sentence(view: SearchView) -> tuple[str, str, str]:
+    """The smallest of those that finals cannot tell apart; all empty where they can."""
+    finals = view.ranking.finals
+    first = [each.model for each in finals.finalists if each.place == 1] if finals else []
+    tied = [row for row in view.ranking.models if row.model in first]
+    if finals is None or finals.verdict != "tied" or len(tied) < 2:
+        return "", "", ""
+    smallest = min(tied, key=lambda row: row.num_parameters)
+    size = f" ({count_text(smallest.num_parameters)} parameters)."
+    return "The smallest of the finalists that cannot be told apart is ", smallest.model, size
 
 
 def key_figures(view: SearchView) -> tuple[Figure, ...]:
@@ -88,7 +76,7 @@ def key_figures(view: SearchView) -> tuple[Figure, ...]:
 
 def _speed(view: SearchView) -> Figure:
     best = view.ranking.models[0]
-    took = f"{duration_text(best.seconds)} of this search, scoring included"
+    took = f"{time_text(best.seconds)} of this search, scoring included"
     record = next((each for each in view.measured if each.model == best.model), None)
     if record is not None and not was_run(record):
         note = f"its features were remembered: {took}; --fresh runs it again"
@@ -105,7 +93,7 @@ def _sureness(ranking: Ranking, certainty: Certainty) -> Figure:
         note = f"to be the best. If another is better, then by at most {lost}{unit} ({ranking.confidence:.0%})"
     else:
         note = "to be the best: no other reached it in any resample of the items"
-    return Figure(question="How sure", value=f"{certainty.chance_best:.0%} chance", note=note)
+    return Figure(question="How sure", value=f"{short_chance_text(certainty.chance_best)} chance", note=note)
 
 
 def _reason(ranking: Ranking, certainty: Certainty | None) -> Figure:

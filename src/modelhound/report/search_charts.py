@@ -12,9 +12,10 @@ from typing import Any
 
 from modelhound.analysis.certainty import pareto_front, scorer_agreement
 from modelhound.analysis.phases import total_phases
-from modelhound.analysis.wording import duration_text, plural, short_name
+from modelhound.analysis.search_tables import time_text
+from modelhound.analysis.wording import plural, short_name
 from modelhound.records import ModelDropped, ModelMeasured, RankedModel, Ranking
-from modelhound.report.charts import Chart, Row
+from modelhound.report.charts import Chart, Row, log_ticks
 from modelhound.report.search_drawing import (
     BEATEN,
     DROPPED,
@@ -208,7 +209,7 @@ def total_chart(measured: Sequence[ModelMeasured]) -> Chart:
     return Chart(
         name="search_time",
         title="Where the time of all models together went",
-        caption=f"{largest.capitalize()} takes {totals[largest] / whole:.0%} of {duration_text(whole)}.",
+        caption=f"{largest.capitalize()} takes {totals[largest] / whole:.0%} of {time_text(whole)}.",
         data=rows,
         draw=lambda data: draw_total(data, list(totals)),
     )
@@ -242,6 +243,7 @@ def _front(data: Any, rows: Sequence[Row], metric: str, name: str, title: str, s
         name,
         title,
         step=step,
+        ticks=log_ticks(row[name] for row in rows),
         sides=sorted({str(row["side"]) for row in rows if row["side"]}),
         has_beaten=any(row["is"] == BEATEN for row in rows),
         is_crowded=len(rows) > _MANY_DOTS,

@@ -8,7 +8,7 @@ Nothing here computes anything.
 from collections.abc import Sequence
 from typing import Any, cast
 
-from modelhound.report.charts import phase_scale
+from modelhound.report.charts import SECONDS, metric_axis, phase_bars, share_axis
 from modelhound.report.theme import COLOURS, GREY, LIGHT
 
 __all__ = [
@@ -41,7 +41,7 @@ def draw_ranking(data: Any, metric: str) -> Any:
         color=altair.Color("group:N", scale=altair.Scale(domain=[FIRST, OTHERS], range=[COLOURS[0], GREY]), title=None),
         tooltip=["model:N", "rank:Q", *_score_tooltips(metric)],
     )
-    low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=_axis(metric))
+    low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=metric_axis(metric))
     return base.mark_rule(strokeWidth=3, opacity=0.45).encode(x=low, x2="high:Q") + base.mark_circle(
         size=90, opacity=1
     ).encode(x="score:Q")
@@ -54,6 +54,7 @@ def draw_front(
     title: str,
     *,
     step: Any,
+    ticks: Sequence[float],
     sides: Sequence[str],
     has_beaten: bool,
     is_crowded: bool,
@@ -67,9 +68,11 @@ def draw_front(
             f"{name}:Q",
             scale=altair.Scale(type="log", nice=False, padding=24),
             title=title,
-            axis=altair.Axis(format="~s", tickCount=6),
+            axis=altair.Axis(format="~s", values=list(ticks)),
         ),
-        y=altair.Y("score:Q", scale=altair.Scale(zero=False, padding=16), title=title_of(metric), axis=_axis(metric)),
+        y=altair.Y(
+            "score:Q", scale=altair.Scale(zero=False, padding=16), title=title_of(metric), axis=metric_axis(metric)
+        ),
     )
     tooltip = ["model:N", "rank:Q", *_score_tooltips(metric), altair.Tooltip(f"{name}:Q", title=title, format=",.3~s")]
     front = base.transform_filter(f"datum.is === '{FRONT}'")
@@ -100,7 +103,7 @@ def draw_race(data: Any, metric: str) -> Any:
         .encode(
             x=altair.X("items:Q", title="items it was judged on", axis=altair.Axis(format=",d", tickMinStep=1)),
             y=altair.Y(
-                "score:Q", title=title_of(metric), scale=altair.Scale(zero=False, padding=12), axis=_axis(metric)
+                "score:Q", title=title_of(metric), scale=altair.Scale(zero=False, padding=12), axis=metric_axis(metric)
             ),
             color=altair.Color(
                 "outcome:N",
@@ -135,38 +138,14 @@ def draw_remaining(data: Any) -> Any:
 def draw_phases(data: Any, phases: list[str], field: str) -> Any:
     import altair
 
-    axis = altair.Axis(format="~s" if field == "seconds" else ".0%")
-    return (
-        altair.Chart(data, height=altair.Step(20))
-        .mark_bar()
-        .encode(
-            y=altair.Y("model:N", sort=altair.EncodingSortField("seconds", op="sum", order="descending"), title=None),
-            x=altair.X(f"{field}:Q", title="seconds" if field == "seconds" else "share of its time", axis=axis),
-            color=altair.Color("phase:N", scale=phase_scale(phases), title=None),
-            order=altair.Order("order:Q"),
-            tooltip=[
-                "model:N",
-                "phase:N",
-                altair.Tooltip("seconds:Q", format=".3~s"),
-                altair.Tooltip("share:Q", format=".0%"),
-            ],
-        )
-    )
+    seconds = altair.X("seconds:Q", title="seconds", axis=altair.Axis(format=SECONDS))
+    x = seconds if field == "seconds" else share_axis("share", "share of its time")
+    y = altair.Y("model:N", sort=altair.EncodingSortField("seconds", op="sum", order="descending"), title=None)
+    return phase_bars(data, phases, x=x, y=y, names=["model"]).properties(height=altair.Step(20))
 
 
 def draw_total(data: Any, phases: list[str]) -> Any:
-    import altair
-
-    return (
-        altair.Chart(data, height=36)
-        .mark_bar()
-        .encode(
-            x=altair.X("share:Q", title=None, stack="normalize", axis=altair.Axis(format=".0%", grid=False)),
-            color=altair.Color("phase:N", scale=phase_scale(phases), title=None),
-            order=altair.Order("order:Q"),
-            tooltip=["phase:N", altair.Tooltip("seconds:Q", format=".3~s"), altair.Tooltip("share:Q", format=".1%")],
-        )
-    )
+    return phase_bars(data, phases, x=share_axis("share", None)).properties(height=36)
 
 
 def draw_agreement(data: Any, names: list[str]) -> Any:
@@ -187,12 +166,6 @@ def draw_agreement(data: Any, names: list[str]) -> Any:
         text=altair.Text("tau:Q", format="+.2f"),
         color=altair.condition("abs(datum.tau) > 0.8", altair.value(LIGHT.background), altair.value(LIGHT.text)),
     )
-
-
-def _axis(metric: str) -> Any:
-    import altair
-
-    return altair.Axis(format=".2f" if metric == "R2" else "~%")
 
 
 def _format_tooltip(field: str, title: str, metric: str) -> Any:

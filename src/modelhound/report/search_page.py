@@ -5,112 +5,87 @@ Out: a Page
 Sections appear where their records do. Nothing here draws or knows HTML.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from modelhound.analysis.wording import (
-    bytes_text,
-    count_text,
-    duration_text,
-    metric_interval_text,
-    metric_text,
-    number_text,
-    plural,
-    score_text,
-)
-from modelhound.records import ItemMap, ModelDropped, ModelMeasured, PlanMade, RankedModel, Ranking, Timeline
+from modelhound.analysis.search_tables import TextColumn, ranking_columns, time_text
+from modelhound.analysis.wording import bytes_text, count_text, duration_text, metric_text, number_text, plural
+from modelhound.records import ItemMap, ModelDropped, ModelMeasured, PlanMade, Ranking, Timeline
 from modelhound.report import search_charts as charts
-from modelhound.report.commands import command_to_train
 from modelhound.report.common_sections import command_section, failure_section, kicker, machine_section
 from modelhound.report.finals_section import finals_section
-from modelhound.report.parts import Block, Cell, ChartPair, Column, Page, Section, Table
+from modelhound.report.next_steps import after_search, best_model
+from modelhound.report.parts import Block, Cell, ChartPair, Page, Section, Table
 from modelhound.report.search_answer import answer_sentence, key_figures, supporting_sentences
 from modelhound.report.search_view import SearchView, view_search, was_run
 from modelhound.report.search_views import hardest_gallery, map_chart, plan_tree, timeline_chart
+from modelhound.report.tables import text_table
 from modelhound.store import Run
 
 __all__ = ["ranking_table", "search_page"]
 
 _MOST_PLANS = 6  # of a race with many rungs, the last
+_READ_FIRST = ("model", "rank", "score", "interval", "params", "time", "items/s", "by size")
 
 
 def search_page(run: Run) -> Page:
     """The whole page."""
     view = view_search(run)
-    best = _best_model(view.ranking)
     return Page(
-        title=f"{best or 'No answer'} · {view.data} · modelhound",
+        title=f"{best_model(view.ranking) or 'No answer'} · {view.data} · modelhound",
         kicker=kicker(run),
         answer=answer_sentence(view),
         sentences=supporting_sentences(view),
         figures=key_figures(view),
-        next_step=("Fine-tune it", command_to_train(run.settings, best)) if best else None,
+        next_steps=after_search(view),
         sections=_sections(view),
         is_running=run.answer is None,
     )
 
 
-def _best_model(ranking: Ranking) -> str | None:
-    """The first, or who won the finals; None where nobody can be told."""
-    if ranking.finals is not None:
-        return ranking.finals.winner
-    return ranking.models[0].model if ranking.models else None
-
-
 def ranking_table(ranking: Ranking, measured: Sequence[ModelMeasured], dropped: Sequence[ModelDropped] = ()) -> Table:
-    """All models, those that left the race at the end."""
+    """All models, those that left the race at the end; what most people look for comes first."""
+    columns = ranking_columns(ranking) | _columns_of_records(ranking, measured)
+    order = dict.fromkeys((*_READ_FIRST, *columns))
+    return text_table(
+        "All models, best first",
+        {name: columns[name] for name in order},
+        more_rows=[_dropped_row(ranking.metric, each) for each in dropped],
+    )
+
+
+def _columns_of_records(ranking: Ranking, measured: Sequence[ModelMeasured]) -> dict[str, TextColumn]:
+    """What the ranking itself does not hold."""
     records = {record.model: record for record in measured}
-    scorers = list(dict.fromkeys(name for row in ranking.models for name in row.scores))
-    columns = (
-        Column(name="model"),
-        Column(name="rank", is_number=True, note="= where several share it"),
-        Column(name="score", is_number=True),
-        Column(name=f"{ranking.confidence:.0%} interval", is_number=True),
-        *(Column(name=name, is_number=True) for name in scorers),
-        Column(name="parameters", is_number=True),
-        Column(name="features", is_number=True),
-        Column(name="time", is_number=True, note="its share of the search"),
-        Column(name="items/s", is_number=True),
-        Column(name="memory", is_number=True, note="the most held while it ran"),
-        Column(name="rank by size", is_number=True, note="the control: largest first"),
-    )
-    rows = [_ranking_row(row, records.get(row.model), ranking, scorers) for row in ranking.models]
-    empty = (Cell("–"),) * len(scorers)
-    for each in dropped:
-        rows.append(
-            (
-                Cell(each.model),
-                Cell("dropped"),
-                Cell(metric_text(ranking.metric, each.score), each.score),
-                Cell(f"on {each.num_items:,} items"),
-                *empty,
-                Cell(count_text(each.num_parameters), each.num_parameters),
-                Cell("–"),
-                Cell(duration_text(each.seconds), each.seconds),
-                Cell(number_text(each.num_items / max(each.seconds, 1e-9)), each.num_items / max(each.seconds, 1e-9)),
-                Cell("–"),
-                Cell("–"),
-            )
-        )
-    return Table(caption="All models, best first", columns=columns, rows=tuple(rows))
+    found = [records.get(row.model) for row in ranking.models]
+    speeds = [
+        ranking.num_items / max(row.seconds, 1e-9) if record is None or was_run(record) else None
+        for row, record in zip(ranking.models, found, strict=True)
+    ]
+    memory = [float(record.peak_memory_bytes) if record else None for record in found]
+    features = [float(record.num_features) if record else None for record in found]
+    return {
+        "items/s": _number_column(speeds, number_text, "scoring included"),
+        "memory": _number_column(memory, bytes_text, "the most held while it ran"),
+        "features": _number_column(features, lambda value: f"{value:,.0f}", "numbers for each item"),
+    }
 
 
-def _ranking_row(
-    row: RankedModel, record: ModelMeasured | None, ranking: Ranking, scorers: Sequence[str]
-) -> tuple[Cell, ...]:
-    speed = ranking.num_items / max(row.seconds, 1e-9) if record is None or was_run(record) else None
-    return (
-        Cell(row.model),
-        Cell(f"{row.rank}{'=' if row.tied else ''}", row.rank),
-        Cell(metric_text(ranking.metric, row.score), row.score),
-        Cell(metric_interval_text(ranking.metric, row.interval), row.interval[0]),
-        *(Cell(score_text(ranking.metric, name, row.scores.get(name)), row.scores.get(name)) for name in scorers),
-        Cell(count_text(row.num_parameters), row.num_parameters),
-        Cell(f"{record.num_features:,}", record.num_features) if record else Cell("–"),
-        Cell(duration_text(row.seconds), row.seconds),
-        Cell("–" if speed is None else number_text(speed), speed),
-        Cell(bytes_text(record.peak_memory_bytes), record.peak_memory_bytes) if record else Cell("–"),
-        Cell(str(row.size_rank), row.size_rank),
-    )
+def _number_column(values: Sequence[float | None], text: Callable[[float], str], note: str) -> TextColumn:
+    texts = tuple("–" if value is None else text(value) for value in values)
+    return TextColumn(texts=texts, values=tuple(values), note=note)
+
+
+def _dropped_row(metric: str, dropped: ModelDropped) -> dict[str, Cell]:
+    speed = dropped.num_items / max(dropped.seconds, 1e-9)
+    return {
+        "model": Cell(dropped.model),
+        "rank": Cell("dropped"),
+        "score": Cell(metric_text(metric, dropped.score), dropped.score),
+        "interval": Cell(f"on {dropped.num_items:,} items"),
+        "params": Cell(count_text(dropped.num_parameters), dropped.num_parameters),
+        "time": Cell(time_text(dropped.seconds), dropped.seconds),
+        "items/s": Cell(number_text(speed), speed),
+    }
 
 
 def _sections(view: SearchView) -> tuple[Section, ...]:
@@ -126,7 +101,7 @@ def _sections(view: SearchView) -> tuple[Section, ...]:
         _items_section(view),
         failure_section(view.run, notes=notes),
         machine_section(view.run),
-        _commands(view),
+        command_section(view.run, more=after_search(view)),
     )
     return tuple(section for section in found if section is not None)
 
@@ -139,7 +114,9 @@ def _ranking_section(view: SearchView) -> Section | None:
     return Section(
         name="ranking",
         title="Ranking",
-        lead=f"The score is the {ranking.metric} of {how}, over {plural(ranking.num_items, 'item')} that all models answered.",
+        lead=f"The score is the {ranking.metric} of {how}, over {plural(ranking.num_items, 'item')} that all models answered; "
+        f"intervals are {ranking.confidence:.0%}."
+        + ("" if ranking.finals is None else " The finals came after it and may order its first models otherwise."),
         blocks=(charts.ranking_chart(ranking), ranking_table(ranking, view.measured, view.dropped)),
     )
 
@@ -175,6 +152,8 @@ def _time_section(view: SearchView) -> Section | None:
         return None
     if not any(was_run(record) for record in view.measured):
         lead = "No features had to be made: those of all models are remembered from earlier searches. --fresh makes them again."
+        if view.ranking.finals is not None:
+            lead += f" Fine-tuning the finalists took {duration_text(view.ranking.finals.spent_seconds)}."
         return Section(name="time", title="Where the time went", lead=lead, blocks=())
     blocks: list[Block] = [
         charts.total_chart(view.measured),
@@ -228,9 +207,3 @@ def _items_section(view: SearchView) -> Section | None:
         title="The items",
         blocks=(map_chart(maps[-1]), hardest_gallery(maps[-1])) if maps[-1].hardest else (map_chart(maps[-1]),),
     )
-
-
-def _commands(view: SearchView) -> Section:
-    best = _best_model(view.ranking)
-    more = [("Fine-tune the best", command_to_train(view.run.settings, best))] if best else []
-    return command_section(view.run, more=more)

@@ -14,13 +14,14 @@ import numpy
 from modelhound.analysis.item_map import map_items
 from modelhound.analysis.wording import bytes_text, duration_text, plural
 from modelhound.records import ItemMap, PlanMade, PlanNode, Timeline, unpack_items
-from modelhound.report.charts import COLOURS, Chart, Row, phase_scale
+from modelhound.report.charts import COLOURS, SECONDS, Chart, Row, phase_scale
 from modelhound.report.parts import Branch, Gallery, Picture, Tree
 from modelhound.report.theme import GREY, LIGHT
 
 __all__ = ["hardest_gallery", "map_chart", "plan_tree", "timeline_chart"]
 
 _MOST_SPANS = 1500
+_BESIDE = 1.1  # times as much work as time: less is hardly to be seen
 _MOST_CHILDREN = 40  # of one node of the tree; a pool of thousands is told in numbers
 _MOST_CLASSES = 2 * len(COLOURS)  # each colour as a dot and as a triangle
 _REST = "other classes"
@@ -59,7 +60,8 @@ def timeline_chart(timeline: Timeline) -> Chart:
     return Chart(
         name="search_timeline",
         title="What ran when",
-        caption=f"{duration_text(busy)} of work took {duration_text(timeline.wall_seconds)}: lanes run beside each other."
+        caption=f"{duration_text(busy)} of work took {duration_text(timeline.wall_seconds)}: "
+        + ("lanes run beside each other." if busy > _BESIDE * timeline.wall_seconds else "little ran at the same time.")
         + (f" The {plural(left_out, 'shortest piece')} are left out." if left_out else ""),
         data=tuple(rows),
         draw=lambda data: _draw_timeline(data, lanes, phases),
@@ -100,7 +102,7 @@ def hardest_gallery(item_map: ItemMap) -> Gallery:
     """The hardest items, hardest first."""
     pictures = []
     for each in item_map.hardest:
-        note = "" if each.right_share is None else f"{each.right_share:.0%} right"
+        note = "" if each.right_share is None else f"{each.right_share:.0%}\N{NO-BREAK SPACE}right"
         pictures.append(
             Picture(
                 title=each.target,
@@ -111,8 +113,8 @@ def hardest_gallery(item_map: ItemMap) -> Gallery:
             )
         )
     return Gallery(
-        caption=f"The {plural(len(pictures), 'item')} that {item_map.model} finds hardest, hardest first. "
-        "The share is that of the models that get it right. Wrong labels often hide here.",
+        caption=f"The {plural(len(pictures), 'item')} that {item_map.model} finds hardest, in its own order. The share of "
+        "all models that get an item right tells whether others find it hard too. Wrong labels often hide here.",
         pictures=tuple(pictures),
     )
 
@@ -191,7 +193,12 @@ def _draw_timeline(data: Any, lanes: list[str], phases: list[str]) -> Any:
             x2="end:Q",
             y=altair.Y("lane:N", sort=lanes, title=None),
             color=altair.Color("phase:N", scale=phase_scale(phases), title=None),
-            tooltip=["lane:N", "phase:N", "detail:N", *(altair.Tooltip(f"{each}:Q", format=".4~s") for each in _TIMES)],
+            tooltip=[
+                "lane:N",
+                "phase:N",
+                "detail:N",
+                *(altair.Tooltip(f"{each}:Q", format=SECONDS) for each in _TIMES),
+            ],
         )
     )
 

@@ -153,6 +153,8 @@ def chart_config(*, dark: bool = False) -> dict[str, Any]:
             "orient": "top",
             "symbolStrokeWidth": 2,
             "symbolOpacity": 1,
+            "symbolBaseFillColor": surface.muted,
+            "symbolBaseStrokeColor": surface.muted,
             "columns": 4,
         },
         **_title_config(surface),

@@ -14,7 +14,8 @@ from modelhound.analysis.bounds import Verdict
 from modelhound.analysis.scaling import Scaling
 from modelhound.analysis.wording import list_text
 from modelhound.records import ModelTrained, RankTrained
-from modelhound.report.charts import Chart, Row, phase_scale
+from modelhound.records.train import DATA_PHASES, STEP_PHASES
+from modelhound.report.charts import SECONDS, Chart, Row, metric_axis, phase_bars, share_axis
 from modelhound.report.scaling_charts import name_run, scaling_charts
 
 if TYPE_CHECKING:
@@ -22,12 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["train_charts"]
 
+_TOGETHER = {
+    "augment": "data to device",
+    "logging": "other",
+    "evaluate": "test and save",
+    "save checkpoint": "test and save",
+}
+"""There are as many colours as phases are left; what is small or alike shares one."""
+
 _PHASES = (
-    *("first batch", "wait for data", "data to device", "forward", "backward", "communication", "optimiser"),
+    "first batch",
+    *(phase for phase in STEP_PHASES if phase not in (*_TOGETHER, "other")),
     *("test and save", "other"),
 )
-_TOGETHER = {"augment": "data to device", "evaluate": "test and save", "save checkpoint": "test and save"}
-"""There are as many colours as phases above; what is small or alike shares one."""
 
 _MOST_POINTS = 200
 _MOST_TICKS = 20
@@ -94,20 +102,8 @@ def _draw_phases(data: Any, rows: Sequence[Row]) -> "altair.TopLevelMixin":
     import altair
 
     used = [phase for phase in _PHASES if any(row["phase"] == phase for row in rows)]
-    chart: altair.TopLevelMixin = (
-        altair.Chart(data)
-        .mark_bar()
-        .encode(
-            x=altair.X(
-                "share:Q", title="share of the time", axis=altair.Axis(format="%"), scale=altair.Scale(nice=False)
-            ),
-            y=altair.Y("rank:N", title=None, sort=list(dict.fromkeys(str(row["rank"]) for row in rows))),
-            color=altair.Color("phase:N", title=None, scale=phase_scale(used), sort=used),
-            order=altair.Order("order:Q"),
-            tooltip=["rank:N", "phase:N", "seconds:Q", altair.Tooltip("share:Q", format=".1%")],
-        )
-    )
-    return chart
+    y = altair.Y("rank:N", title=None, sort=list(dict.fromkeys(str(row["rank"]) for row in rows)))
+    return phase_bars(data, used, x=share_axis("share", "share of the time"), y=y, names=["rank"])
 
 
 def _steps(ranks: Sequence[RankTrained]) -> Chart:
@@ -118,9 +114,7 @@ def _steps(ranks: Sequence[RankTrained]) -> Chart:
         if rank.rank != 0 or "forward" not in phases:
             continue
         groups = np.array_split(np.arange(rank.num_steps), min(_MOST_POINTS, rank.num_steps))
-        data = sum(
-            (phases[name] for name in ("wait for data", "data to device") if name in phases), np.zeros(rank.num_steps)
-        )
+        data = sum((phases[name] for name in DATA_PHASES if name in phases), np.zeros(rank.num_steps))
         for what, seconds in (("step", np.sum(list(phases.values()), axis=0)), ("data", data)):
             rows += [
                 {
@@ -183,9 +177,17 @@ def _draw_lines(
 ) -> "altair.TopLevelMixin":
     import altair
 
+    form = SECONDS if x_title == "seconds" else "~s"
     encoded = {
-        "x": altair.X(x, title=x_title, axis=altair.Axis(tickMinStep=0 if x_title == "seconds" else 1, format="~s")),
-        "y": altair.Y(y, title=y_title, scale=altair.Scale(zero=dash is not None)),
+        "x": altair.X(
+            x, title=x_title, axis=altair.Axis(tickMinStep=0 if x_title == "seconds" else 1, tickCount=10, format=form)
+        ),
+        "y": altair.Y(
+            y,
+            title=y_title,
+            scale=altair.Scale(zero=dash is not None),
+            axis=altair.Axis(format=".0%") if y == "share:Q" else altair.Axis(),
+        ),
         "color": altair.Color("run:N", title=None, sort=None),
     }
     if dash is not None:
@@ -214,7 +216,7 @@ def _draw_scores(data: Any, metric: str, rows: Sequence[Row]) -> "altair.TopLeve
         .mark_line(point=True)
         .encode(
             x=altair.X("epoch:Q", title="epoch", axis=whole),
-            y=altair.Y("score:Q", title=metric, scale=scale),
+            y=altair.Y("score:Q", title=metric, scale=scale, axis=metric_axis(metric)),
             color=altair.Color("run:N", title=None, sort=None),
         )
     )
@@ -249,7 +251,8 @@ def _say_verdicts(verdicts: Sequence[Verdict]) -> str:
     runs: dict[str, list[str]] = {}
     for each in verdicts:
         runs.setdefault(each.bound, []).append(name_run(each.model, each.num_ranks))
-    return "; ".join(f"{bound}: {list_text(names, most=3)}" for bound, names in runs.items())
+    said = "; ".join(f"{bound}: {list_text(names, most=3)}" for bound, names in runs.items())
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def _draw_verdicts(data: Any) -> "altair.TopLevelMixin":
@@ -263,7 +266,11 @@ def _draw_verdicts(data: Any) -> "altair.TopLevelMixin":
     points = base.mark_point(filled=True, size=80).encode(
         x=altair.X("speedup:Q", scale=scale),
         color="what:N",
-        tooltip=["run:N", "what:N", "speedup:Q", "low:Q", "high:Q"],
+        tooltip=[
+            "run:N",
+            "what:N",
+            *(altair.Tooltip(f"{each}:Q", format=".2f") for each in ("speedup", "low", "high")),
+        ],
     )
     chart: altair.TopLevelMixin = altair.layer(bars, points)
     return chart

@@ -1,4 +1,4 @@
-"""Write a file of a report, whole or not at all.
+"""Name and write the files of a report, each whole or not at all.
 
 In:  a path and its content
 Out: the file, with the folders above it
@@ -7,11 +7,17 @@ What is written here can be made again from the run folder at any time; results 
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 from modelhound.errors import RequestError
 
-__all__ = ["write_file"]
+__all__ = ["file_name", "write_file"]
+
+
+def file_name(text: str) -> str:
+    """A part of a file's name that every system takes."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-") or "data"
 
 
 def write_file(path: Path, content: bytes) -> Path:

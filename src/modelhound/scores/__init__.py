@@ -123,9 +123,8 @@ def _check_finite(feature_set: FeatureSet) -> None:
     finite = feature_set.features.isfinite()
     if bool(finite.all()):
         return
-    num_values = finite.numel()
-    num_bad = num_values - int(finite.sum())
+    num_bad = int((~finite.all(1)).sum())
     raise ModelError(
-        f"cannot score features: {num_bad} of {num_values} values are NaN or infinite, expected finite numbers; "
-        "the model's weights or its half-precision arithmetic may be broken"
+        f"cannot score features: {num_bad} of {len(finite)} items give NaN or infinite values, expected finite numbers; "
+        "the weights are damaged, or the model needs other preprocessing or --precision fp32"
     )

@@ -110,11 +110,15 @@ class Algebra:
         return self.num_items * self.target_means * (1 - self.target_means)
 
     def add_products(self, total: torch.Tensor, items: slice, values: torch.Tensor) -> None:
-        """Add Y'values to `total`, [num_classes, num_columns]; Y is cut to `items`, whose values are given."""
-        if self.task != "classification":
-            total.addmm_(self.targets_of(items).T, values)
+        """Add Y'values to `total`, [num_classes, num_columns]; Y is cut to `items`, whose values are given.
+
+        Values of all items add up to 0, so numbers are taken without their mean: rounding would be in proportion to it.
+        """
+        if self.task == "classification":
+            add_by_class(total, self.labels[items], values)
             return
-        add_by_class(total, self.labels[items], values)
+        targets = self.targets_of(items)
+        total.addmm_((targets - self.target_means if self.task == "regression" else targets).T, values)
 
     @cached_property
     def mean(self) -> torch.Tensor:

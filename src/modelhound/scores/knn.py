@@ -134,7 +134,7 @@ def _judge_exactly(vectors: _UnitVectors, algebra: Algebra, items: torch.Tensor,
     similar[torch.arange(len(items), device=items.device), items] = -torch.inf
     last = similar.topk(num_neighbours, dim=1).values[:, -1:]
     nearer, level = similar > last + _TIE, (similar - last).abs() <= _TIE
-    share = (num_neighbours - nearer.sum(1, keepdim=True)) / level.sum(1, keepdim=True)
+    share = (num_neighbours - nearer.sum(1, keepdim=True)).double() / level.sum(1, keepdim=True)
     weights = nearer.double() + level * share
     if algebra.task == "classification":
         similar[~(nearer | level)] = 0.0  # also takes the -inf away

@@ -23,27 +23,19 @@ Alain and Bengio, "Understanding intermediate layers using linear classifier pro
 the limited memory BFGS method for large scale optimization", Mathematical Programming 1989.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 
-from modelhound.scores.algebra import Algebra
-from modelhound.scores.descent import descend
+from modelhound.scores.algebra import Algebra, add_square, mirror
 from modelhound.scores.feature_set import Score
+from modelhound.scores.logistic import Regression, prepare, regress
 from modelhound.scores.outcomes import judge_items
 from modelhound.scores.split import Split
 
 __all__ = ["Probe", "fit_probe", "judge_probe", "score_by_probe"]
 
-_MOST_STEPS = 100
-# Stop when no component of the gradient is larger. Held-out accuracy is then within 0.2 points of that at the minimum, which
-# takes three to eight times as many steps to reach (seen on features of up to 1280 dimensions, 10 and 100 classes).
-_GRADIENT = 1e-4
-_PRODUCTS = torch.float32
-_CACHED_BYTES, _FEWEST_ROWS = 2 * 2**20, 512
-_MOST_HISTORY = 10  # pairs of steps and gradients that L-BFGS remembers,
-_HISTORY_BYTES = 128 * 2**20  # fewer where ten thousand classes make them large
+_FAR_OFF = 10.0  # of a feature's mean square over all items, in units of its variance over the training items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +74,7 @@ def fit_probe(algebra: Algebra, split: Split) -> Probe:
     inputs, scale = split.inputs, split.scale
     rotation = None
     if algebra.is_tall:
-        # all items, where the training items alone would be exact: already there, and near enough to steer by
-        second_moments = algebra.scatter * (scale[:, None] * scale / algebra.num_items)
+        second_moments = _find_second_moments(algebra, split)
     else:
         # Fewer items than features: weights outside the items' span stay 0, so search within it.
         rotation, triangle = torch.linalg.qr(inputs.double().T)
@@ -92,27 +83,38 @@ def fit_probe(algebra: Algebra, split: Split) -> Probe:
     task = _Task(algebra, split)
     weights = second_moments.new_zeros(algebra.num_features, algebra.num_classes)
     intercepts = task.certain.clone()
-    if bool(task.learned.any()):
-        found, intercepts[task.learned] = _minimise(inputs.to(_PRODUCTS), task, second_moments)
+    if task.num_learned:
+        found, intercepts[task.learned] = regress(task.regression(inputs, second_moments))
         weights[:, task.learned] = found if rotation is None else rotation @ found
     return Probe(mean=split.mean, scale=scale, weights=weights, intercepts=intercepts)
 
 
+def _find_second_moments(algebra: Algebra, split: Split) -> torch.Tensor:
+    """X'X/n of the standardised features, to steer by: of all items, which is there already, unless held-out items lie far off.
+
+    Then it would show a curvature that the training items do not have, and the search would end too early.
+    """
+    second_moments = algebra.scatter * (split.scale[:, None] * split.scale / algebra.num_items)
+    if float(second_moments.diagonal().max()) <= _FAR_OFF:
+        return second_moments
+    total = torch.zeros_like(second_moments)
+    for rows in algebra.slices(len(split.inputs), algebra.num_features):
+        add_square(total, split.inputs[rows].double())
+    return mirror(total).div_(len(split.inputs))
+
+
 class _Task:
-    """What is to be told of the training items, and how far a prediction is from it."""
+    """What is to be told of the training items; what needs no learning is known at once."""
 
     def __init__(self, algebra: Algebra, split: Split) -> None:
         training = (~split.held_out).nonzero().squeeze(1)
         self._algebra = algebra
         self._items = training
         self._has_classes = algebra.task == "classification"
-        self.num_items = len(training)
         if self._has_classes:
             # A class without items would be pushed away for ever: its intercept has no minimum. It is never predicted.
             self.learned = algebra.counts > 0
             self.certain = torch.where(self.learned, 0.0, -torch.inf).double()
-            self._places = (self.learned.cumsum(0) - 1)[algebra.labels[training]]
-            self._minus_one = torch.full((1, 1), -1.0, dtype=_PRODUCTS, device=training.device)
         else:
             total = torch.zeros_like(algebra.target_means)
             for rows in algebra.slices(len(training), algebra.num_classes):
@@ -120,61 +122,13 @@ class _Task:
             self.learned = (total > 0) & (total < len(training))
             self.certain = torch.where(total == 0, -torch.inf, torch.where(self.learned, 0.0, torch.inf)).double()
         self.num_learned = int(self.learned.sum())
-        # the variance of a target when all classes are as likely, or a label as likely as not
-        self.spread = (1 - 1 / self.num_learned) / self.num_learned if self._has_classes else 0.25
 
-    def compare(self, rows: slice, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss of some of the training items and its gradient, which takes the place of the logits; an item a column."""
+    def regression(self, inputs: torch.Tensor, second_moments: torch.Tensor) -> Regression:
+        """To learn it from these."""
         if self._has_classes:
-            own = self._places[None, rows]
-            log_probabilities = logits.log_softmax(0)
-            loss = -log_probabilities.gather(0, own).sum(dtype=torch.float64)
-            return loss, log_probabilities.exp_().scatter_add_(0, own, self._minus_one.expand_as(own))
-        targets = self._algebra.targets_of(self._items[rows])[:, self.learned].to(logits.dtype).T
-        loss = torch.nn.functional.softplus(logits).sub_(logits * targets).double().sum()
-        return loss, logits.sigmoid_().sub_(targets)
+            places = (self.learned.cumsum(0) - 1)[self._algebra.labels[self._items]]
+            return prepare(inputs, second_moments, num_outputs=self.num_learned, places=places)
+        return prepare(inputs, second_moments, num_outputs=self.num_learned, labels_of=self._labels_of)
 
-
-def _minimise(inputs: torch.Tensor, task: _Task, second_moments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights and intercepts of least penalised loss."""
-    num_items, num_columns = task.num_items, task.num_learned
-    curvature = task.spread * second_moments
-    curvature.diagonal().add_(1 / num_items)
-    # The inverse of L, once: to solve with L is a chain of small steps, which on a GPU takes a hundred times as long as to
-    # multiply. Rounding in it changes the path and not the minimum, since the same matrix leads there and back.
-    steer = torch.linalg.solve_triangular(
-        torch.linalg.cholesky(curvature), torch.eye(len(curvature)).to(curvature), upper=False
-    )
-    unit = 1 / math.sqrt(task.spread)
-    # on a CPU so few rows that they are still in its cache when they are wanted again for the slope
-    most = _CACHED_BYTES // (inputs.itemsize * inputs.shape[1]) if inputs.device.type == "cpu" else num_items
-    step = max(1, _FEWEST_ROWS, most)
-    blocks = [
-        slice(start, min(start + step, some.stop))
-        for some in Algebra.slices(num_items, num_columns)
-        for start in range(some.start, some.stop, step)
-    ]
-
-    def take_apart(place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weights, from L'W; intercepts, from units in which their curvature is 1 as well."""
-        steered, shifts = place[:-num_columns].view(-1, num_columns), place[-num_columns:]
-        return (steered.T @ steer).T, shifts * unit
-
-    def evaluate(place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        now, intercepts = take_apart(place)
-        # a class is a row here: products with few rows are several times as fast on CPUs as those with few columns
-        small, offsets = now.to(inputs.dtype).T.contiguous(), intercepts.to(inputs.dtype)[:, None]
-        loss = now.square().sum() / 2
-        slope, pull = now, torch.zeros_like(intercepts)
-        for rows in blocks:
-            some_loss, errors = task.compare(rows, (small @ inputs[rows].T).add_(offsets))
-            loss = loss + some_loss
-            slope += (errors @ inputs[rows]).T
-            pull += errors.sum(1, dtype=torch.float64)
-        steered_slope = (slope.div_(num_items).T @ steer.T).T
-        return loss / num_items, torch.cat([steered_slope.flatten(), pull * (unit / num_items)])
-
-    start = curvature.new_zeros((inputs.shape[1] + 1) * num_columns)
-    history = max(2, min(_MOST_HISTORY, _HISTORY_BYTES // (16 * start.numel())))
-    found = descend(evaluate, start, most_steps=_MOST_STEPS, history=history, largest_slope=_GRADIENT)
-    return take_apart(found)
+    def _labels_of(self, rows: slice) -> torch.Tensor:
+        return self._algebra.targets_of(self._items[rows])[:, self.learned].T

@@ -22,15 +22,13 @@ Allen, "The relationship between variable selection and data augmentation and a 
 (the leave-one-out formula, there called PRESS); Hoerl and Kennard, "Ridge regression", Technometrics 1970.
 """
 
-from collections.abc import Sequence
-
 import torch
 
 from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import Score
 from modelhound.scores.outcomes import judge_items
 
-__all__ = ["RELATIVE_PENALTIES", "leave_one_out", "score_by_ridge"]
+__all__ = ["RELATIVE_PENALTIES", "score_by_ridge"]
 
 RELATIVE_PENALTIES = tuple(10.0**exponent for exponent in range(-6, 4))
 """Each times the mean non-zero eigenvalue of the centred F'F."""
@@ -49,32 +47,16 @@ def score_by_ridge(algebra: Algebra, *, seed: int) -> Score:
     best = int(errors.argmin())
     outcomes = torch.empty(algebra.num_items, dtype=torch.float64, device=values.device)
     for rows, fitted in algebra.fitted_blocks(kept[:, best, None] * algebra.targets_in_left):
-        predicted = _leave_out(algebra.targets_of(rows), fitted + algebra.target_means, freedoms[rows, best])
-        outcomes[rows] = judge_items(algebra, rows, predicted)
+        outcomes[rows] = judge_items(algebra, rows, _leave_out(algebra, rows, fitted, freedoms[rows, best]))
     return Score.from_items(outcomes)
 
 
-def leave_one_out(algebra: Algebra, penalties: Sequence[float]) -> list[torch.Tensor]:
-    """For each penalty (absolute) the predictions of items by the fit to all others, [num_items, num_classes]."""
-    values = algebra.spectrum.values
-    kept = torch.stack([values / (values + penalty) for penalty in penalties], dim=1)
-    freedoms = _find_freedoms(algebra, kept)
-    predictions = []
-    for index in range(len(penalties)):
-        blocks = algebra.fitted_blocks(kept[:, index, None] * algebra.targets_in_left)
-        predictions.append(
-            torch.cat(
-                [
-                    _leave_out(algebra.targets_of(rows), fitted + algebra.target_means, freedoms[rows, index])
-                    for rows, fitted in blocks
-                ]
-            )
-        )
-    return predictions
-
-
-def _leave_out(targets: torch.Tensor, fitted: torch.Tensor, freedom: torch.Tensor) -> torch.Tensor:
-    return targets - (targets - fitted) / freedom[:, None]
+def _leave_out(algebra: Algebra, rows: slice, fitted: torch.Tensor, freedom: torch.Tensor) -> torch.Tensor:
+    """What the fit without an item says of it, from what the fit to all says beyond the means."""
+    beyond = (
+        algebra.targets_of(rows) - algebra.target_means
+    )  # or the rounding of a large mean would be divided by the freedom
+    return beyond - (beyond - fitted) / freedom[:, None] + algebra.target_means
 
 
 def _find_freedoms(algebra: Algebra, kept: torch.Tensor) -> torch.Tensor:

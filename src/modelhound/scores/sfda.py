@@ -88,7 +88,8 @@ def find_shrinkage(algebra: Algebra, within: torch.Tensor) -> float:
     for _ in range(_ROUNDS):  # of a direction of length 0 nothing is left, however often it is tried
         direction = within @ (direction / length.clamp_min(torch.finfo(torch.float64).tiny))
         length = direction.norm()
-    return math.exp(-_STEEPNESS * float(length) / energy) if energy > 0 else 1.0
+    # no eigenvalue is more than their sum, but of classes without any spread only rounding is left, where one may seem so
+    return math.exp(-_STEEPNESS * min(1.0, float(length) / energy)) if energy > 0 else 1.0
 
 
 def _within(scatter: torch.Tensor, sums: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:

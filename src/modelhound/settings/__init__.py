@@ -14,7 +14,7 @@ from modelhound.settings.loader import KINDS, TUNABLE, LoaderFile, LoaderSearchS
 from modelhound.settings.models import DEFAULT_MODELS, PLAIN, ModelSettings
 from modelhound.settings.prepare import PrepareSettings
 from modelhound.settings.profile import PROFILE_MODELS, LastLayers, ProfileSettings
-from modelhound.settings.report import ReportSettings
+from modelhound.settings.report import ReportSettings, parse_chart_formats
 from modelhound.settings.scorers import (
     ACCURACY_SCORERS,
     DEFAULT_SCORERS,
@@ -67,6 +67,7 @@ __all__ = [
     "TrainSettings",
     "decisive_scorer",
     "parse_bytes",
+    "parse_chart_formats",
     "parse_share",
     "scorers_for",
     "split_list",

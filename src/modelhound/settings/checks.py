@@ -5,6 +5,7 @@ Out: the value in its one form, or a RequestError that says what is allowed
 Nothing here knows what an option means.
 """
 
+import difflib
 import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -108,4 +109,6 @@ def check_choices(name: str, values: tuple[str, ...], allowed: tuple[str, ...]) 
         raise RequestError(f"cannot use an empty --{name}: expected one or more of {', '.join(allowed)}")
     for value in values:
         if value not in allowed:
-            raise RequestError(f"cannot use --{name} {value!r}: expected one of {', '.join(allowed)}")
+            close = difflib.get_close_matches(str(value), allowed, n=1)
+            meant = f", did you mean {close[0]}?" if close else ""
+            raise RequestError(f"cannot use --{name} {value!r}: expected one of {', '.join(allowed)}{meant}")

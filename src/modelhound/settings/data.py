@@ -43,6 +43,8 @@ class DataSettings:
     def __post_init__(self) -> None:
         tidy(self, "columns", split_list(self.columns))
         self.roles()
+        if self.data == "":
+            raise RequestError("cannot open data '': expected digits, fashion, sms or the path of a folder or file")
         check_text("data", self.data)
         check_choices("task", (self.task,), ("auto", *TASKS))
         check_at_least("limit", self.limit, 4)

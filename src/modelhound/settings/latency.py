@@ -148,6 +148,9 @@ class LatencySettings:
         return ModelSettings(models=self.models, weights=self.weights, arch=self.arch, allow_code=self.allow_code)
 
 
+_SUCH_AS = {"batch": "1,2,4", "image": "64,224", "sequence": "16,128"}
+
+
 def _whole_numbers(name: str, given: int | str | Iterable[int | str]) -> tuple[int, ...]:
     """1,2,4 or (1, 2, 4) or ("1,2", 4): whole numbers, smallest first, each once."""
     values = [given] if isinstance(given, int | str) else list(given)
@@ -155,10 +158,12 @@ def _whole_numbers(name: str, given: int | str | Iterable[int | str]) -> tuple[i
     for text in texts:
         if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
             raise RequestError(
-                f"cannot use --{name} {text!r}: expected whole numbers from 1 to 999999999, such as --{name} 1,2,4"
+                f"cannot use --{name} {text!r}: expected whole numbers from 1 to 999999999, such as --{name} {_SUCH_AS[name]}"
             )
     if values and not texts:
-        raise RequestError(f"cannot use an empty --{name}: expected whole numbers such as 1,2,4, or leave it out")
+        raise RequestError(
+            f"cannot use an empty --{name}: expected whole numbers such as {_SUCH_AS[name]}, or leave it out"
+        )
     return tuple(sorted({int(text) for text in texts}))
 
 

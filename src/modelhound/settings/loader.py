@@ -92,9 +92,9 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
     kind: tuple[str, ...] = AUTO
     """raw (decoded and normalised), preprocessed (only read; made for the time being if need be); auto is what the data are."""
 
-    items: int | None = None
-    """Length of the run to choose for, several passes if need be; the default is the data set once, judged by runs of at
-    most 2000 items."""
+    length: int | None = None
+    """How many items long the run to choose for is, several passes if need be; the default is the data set once, judged by
+    runs of at most 2000 items."""
 
     grid: bool = False
     """Measure every pair with every model; otherwise loading and computing apart, and only the few best pairs for real."""
@@ -148,7 +148,7 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
             check_choices("tune", self.tune, TUNABLE)
         check_choices("pin", (self.pin,), ("auto", "yes", "no"))
         check_choices("precision", (self.precision,), ("auto", "fp32", "bf16"))
-        check_at_least("items", self.items, 1)
+        check_at_least("length", self.length, 1)
         check_at_least("repeats", self.repeats, 1)
         check_at_least("prefetch", self.prefetch, 1)
         check_text("device", self.device)

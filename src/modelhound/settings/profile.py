@@ -45,7 +45,7 @@ class LastLayers:
         allowed = 0 < float(share[1]) <= 100 if share else self.text == "full" or _is_count(self.text)
         if not allowed:
             raise RequestError(
-                f"cannot use layers {self.text!r}: expected full, a share such as 50% or a number of last layers such as 3"
+                f"cannot run {self.text!r} of a model: expected full, a share such as 50% or a number of last layers such as 3"
             )
 
     def count(self, num_layers: int) -> int:

@@ -1,12 +1,15 @@
 """What can be asked of `hound report`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from modelhound.errors import RequestError
 from modelhound.settings.checks import check_choices, check_text, split_list, tidy
 
-__all__ = ["ReportSettings"]
+__all__ = ["ReportSettings", "parse_chart_formats"]
+
+_FORMATS = ("png", "svg")
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,10 @@ class ReportSettings:
         tidy(self, "runs", tuple(Path(each) for each in runs))
         if isinstance(self.out, str):
             tidy(self, "out", Path(self.out))
-        tidy(self, "charts", split_list(self.charts))
+        tidy(self, "charts", parse_chart_formats(self.charts))
         tidy(self, "export", split_list(self.export))
         for run in self.runs:
             check_text("runs", str(run))
-        wrong = next((each for each in self.charts if each not in ("png", "svg")), None)
-        if wrong is not None:
-            raise RequestError(
-                f"cannot use --charts {wrong!r}: expected png, svg or both, in a folder beside the page, whose place --out says"
-            )
         if self.export:
             check_choices("export", self.export, ("csv", "parquet"))
         if self.mlflow is not None:
@@ -55,3 +53,14 @@ class ReportSettings:
                 raise RequestError(
                     f"cannot use --out {str(self.out)!r}: expected the name of an HTML file, such as report.html"
                 )
+
+
+def parse_chart_formats(given: str | Iterable[str]) -> tuple[str, ...]:
+    """What --charts takes in every verb: png, svg or both."""
+    formats = split_list(given)
+    wrong = next((each for each in formats if each not in _FORMATS), None)
+    if wrong is not None:
+        raise RequestError(
+            f"cannot use --charts {wrong!r}: expected png, svg or both, which are put into a folder beside the page"
+        )
+    return formats

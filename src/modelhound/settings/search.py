@@ -26,7 +26,7 @@ DEFAULT_TOP = 5
 """How many of the best models a search makes sure of unless told."""
 
 
-MOST_FINALISTS = 8
+MOST_FINALISTS = 24
 """What --finals auto takes, where the budget allows."""
 
 
@@ -50,9 +50,9 @@ class SearchSettings(ModelSettings, DataSettings):
     """Drop a model only if its chance of being among the --top best is smaller than this."""
 
     finals: str | None = None
-    """Race so many of the best (or auto: what the budget allows, 8 at most) by short fine-tuning, which may tell more."""
+    """Race so many of the best (or auto: what the budget allows, 24 at most) by short fine-tuning, which may tell more."""
 
-    finals_budget: str = "15%"
+    finals_budget: str = "13%"
     """When finals end at the latest: a share of what fine-tuning every model would take, or seconds, such as 120s."""
 
     explain: bool = False

@@ -115,6 +115,9 @@ class TrainSettings(RecipeSettings, DataSettings):
     model: tuple[str, ...] = DEFAULT_TRAINED_MODELS
     """References of the networks to fine-tune, one after the other, as in `hound search`."""
 
+    where: str | None = None
+    """Keep only models for which this holds, such as "params < 30e6 and family == 'resnet'"."""
+
     weights: Literal["pretrained", "random"] = "pretrained"
     """random: train from scratch."""
 

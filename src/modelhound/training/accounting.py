@@ -18,21 +18,9 @@ import torch
 
 from modelhound.meter import seconds_now
 from modelhound.records import PhaseSamples
+from modelhound.records.train import STEP_PHASES
 
-__all__ = ["STEP_PHASES", "Arrival", "DeviceLaps", "HostLaps", "Laps", "make_laps"]
-
-STEP_PHASES = (
-    "wait for data",
-    "data to device",
-    "augment",
-    "forward",
-    "backward",
-    "communication",
-    "optimiser",
-    "logging",
-    "other",
-)
-"""What a step is made of. Communication is the part that the backward pass does not hide, waiting for slower ranks included."""
+__all__ = ["Arrival", "DeviceLaps", "HostLaps", "Laps", "make_laps"]
 
 FIRST_BATCH = "first batch"
 BETWEEN = "between steps"

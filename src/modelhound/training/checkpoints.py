@@ -8,6 +8,7 @@ Out: one folder per kept epoch, whole or not there at all; the newest of them to
         head.safetensors    the new head: weight and bias
         trained.json        model, classes, how far it had come
         state.pt            the optimiser's memory, to go on from; read as plain tensors only
+        checksums.json      CRC-32 of the four above
         config.json …       where the network is timm's or transformers': the folder is a model then, `--models file:FOLDER`
 
 Nothing here knows how weights change.
@@ -18,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,9 +36,11 @@ from modelhound.records import EpochDone, SavedModel, to_plain
 from modelhound.store import write_folder
 from modelhound.training.trainable import Trainable
 
-__all__ = ["Keeper", "Progressed", "name_checkpoint"]
+__all__ = ["Keeper", "Progressed", "is_whole", "name_checkpoint", "read_identity"]
 
 _MODEL, _HEAD, _TRAINED, _STATE = "model.safetensors", "head.safetensors", "trained.json", "state.pt"
+_CHECKSUMS = "checksums.json"
+_READ_BYTES = 1 << 22
 _CONFIG = "config.json"
 _RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}  # Pillow's numbers
 
@@ -68,6 +72,33 @@ def name_checkpoint(folder: Path, model: str, arch: str | None) -> SavedModel:
     return SavedModel(model=f"file:{folder / _MODEL}", arch=arch if model.startswith("file:") else model)
 
 
+def is_whole(checkpoint: Path) -> bool:
+    """Whether its files hold what was written into them. Those of versions that wrote no checksums are believed."""
+    try:
+        kept = msgspec.json.decode((checkpoint / _CHECKSUMS).read_bytes(), type=dict[str, int])
+        return all(_checksum(checkpoint / name) == kept[name] for name in (_MODEL, _HEAD, _TRAINED, _STATE))
+    except FileNotFoundError as error:
+        return bool(error.filename == str(checkpoint / _CHECKSUMS))
+    except (OSError, KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
+def read_identity(checkpoint: Path) -> str | None:
+    """Of whatever decided its numbers; None where that cannot be read."""
+    try:
+        return msgspec.json.decode((checkpoint / _TRAINED).read_bytes(), type=Progressed).identity
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
+        return None
+
+
+def _checksum(path: Path) -> int:
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            found = zlib.crc32(block, found)
+    return found
+
+
 class Keeper:
     """Keeps the newest epoch, and the best where that is asked for, below one folder."""
 
@@ -75,6 +106,8 @@ class Keeper:
         self.folder = folder
         self._network = network
         self._keep_best = keep_best
+        self.damaged: list[Path] = []
+        """What `load` has passed over."""
 
     def save(self, trainable: Trainable, optimiser: torch.optim.Optimizer, progressed: Progressed) -> Path:
         """Write one epoch; those that are no longer needed go once it is there."""
@@ -92,6 +125,8 @@ class Keeper:
                 with (folder / _STATE).open("wb") as file:
                     torch.save(optimiser.state_dict(), file)
             (folder / _TRAINED).write_bytes(msgspec.json.format(msgspec.json.encode(progressed), indent=1))
+            checksums = {name: _checksum(folder / name) for name in (_MODEL, _HEAD, _TRAINED, _STATE)}
+            (folder / _CHECKSUMS).write_bytes(msgspec.json.encode(checksums))
             _describe(self._network, trainable.head.out_features, folder)
 
         write_folder(path, fill)
@@ -101,10 +136,12 @@ class Keeper:
     def load(
         self, trainable: Trainable, optimiser: torch.optim.Optimizer, *, model: str, identity: str, stamp: str = ""
     ) -> Progressed | None:
-        """Go on from the newest epoch; None where there is none, or one of weights that are others by now."""
+        """Go on from the newest epoch that is whole; None where there is none, or one of weights that are others by now."""
         from safetensors.torch import load_file
 
-        path = self.newest()
+        there = sorted(self.folder.glob("epoch-*"), reverse=True)
+        path = next((each for each in there if is_whole(each)), None)
+        self.damaged = [each for each in there if path is None or each.name > path.name]
         if path is None:
             return None
         try:

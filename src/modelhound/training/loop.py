@@ -25,8 +25,8 @@ from modelhound.errors import DataError
 from modelhound.meter import Meter, seconds_now
 from modelhound.models import Network
 from modelhound.records import EpochDone, PhaseSamples, Progress, Watch, silent, to_plain
+from modelhound.records.train import STEP_PHASES
 from modelhound.settings import METRICS, RecipeSettings
-from modelhound.training.accounting import STEP_PHASES
 from modelhound.training.bench import Bench, set_up, split_items
 from modelhound.training.checkpoints import Keeper, Progressed
 from modelhound.training.delaying import Delays
@@ -164,7 +164,7 @@ def train(
         peak_memory_bytes=meter.peak_memory_bytes,
         checkpoint=keeper.path_of(best.epoch) if keeper else None,
         stopped=stopped,
-        notes=tuple(_notes(bench)),
+        notes=(*_notes(bench), *_losses_of_checkpoints(keeper)),
     )
 
 
@@ -228,6 +228,13 @@ def _run_epochs(bench: Bench, history: _History, keeper: Keeper | None, watch: W
         if close is not None:
             close()  # ends the loader processes now, not when somebody collects the garbage
     return "finished"
+
+
+def _losses_of_checkpoints(keeper: Keeper | None) -> list[str]:
+    damaged = keeper.damaged if keeper is not None else []
+    return [
+        f"{each.name} was damaged on the disk; what came after the one before it was trained again" for each in damaged
+    ]
 
 
 def _last_good(keeper: Keeper | None) -> Path | None:

@@ -6,6 +6,7 @@ Trainings go through the room of `hound train`, searches through that of `hound 
 there. One that fails is recorded and the others go on; what is finished is not measured again.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,15 @@ from modelhound.analysis.breakeven import make_scenario
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
 from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
 from modelhound.data import Dataset, open_asked
-from modelhound.data.beginning_anew import without_broken_items
+from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.errors import ModelError, RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, check_arch, find_models, source_of
+from modelhound.models import ModelRef, check_arch, find_models, source_of, stamp_own
 from modelhound.records import (
     BreakevenFindings,
     Failure,
     FeaturesTimed,
+    ItemSkipped,
     Machine,
     Progress,
     RunStarted,
@@ -58,6 +60,7 @@ class BreakevenResult(msgspec.Struct, frozen=True, kw_only=True):
     searches: tuple[SearchTimed, ...]
     findings: BreakevenFindings
     failures: tuple[Failure, ...]
+    skipped: tuple[ItemSkipped, ...]
     notes: tuple[str, ...]
     num_resumed: int
 
@@ -72,6 +75,7 @@ class BreakevenResult(msgspec.Struct, frozen=True, kw_only=True):
             "findings": to_plain(self.findings),
             **{name: [_without_phases(each) for each in getattr(self, name)] for name in _TIMED},
             "failures": to_document(self.failures),
+            "skipped": to_document(self.skipped),
             "notes": list(self.notes),
         }
 
@@ -112,6 +116,7 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
     with open_run(path, verb="breakeven", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
         started = RunStarted(at=utc_now(), device=device, machine=describe_machine())
         run.append(started)
+        keep_skipped(run, dataset.skipped)
         job = _Job(settings=settings, dataset=dataset, device=device, run=run, watch=watch)
         job.measure(models, sizes, pool)
         findings = find_breakeven(
@@ -130,6 +135,7 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
         searches=tuple(job.searches),
         findings=findings,
         failures=tuple(job.failures),
+        skipped=dataset.skipped,
         notes=tuple(dict.fromkeys((*notes, *job.notes))),
         num_resumed=job.num_resumed,
     )
@@ -315,19 +321,26 @@ class _Job:
     def _time_search(self, way: str, models: Sequence[ModelRef], items: Dataset) -> None:
         self._tell(f"searching over {len(models)} models, {way}")
         names = tuple(str(model) for model in models)
-        wanted = (way, names, len(items))
-        known = [each for each in self._run.read(SearchTimed) if (each.way, each.models, each.num_items) == wanted]
-        if known:
-            self.searches.append(known[-1])
-            self.num_resumed += 1
-            return
+        wanted = (way, names, len(items), _stamp_all(models))
+        for known in self._run.read(SearchTimed):
+            if (known.way, known.models, known.num_items, known.stamp) == wanted:
+                self.searches.append(known)
+                self.num_resumed += 1
+                return
         try:
             record = self._contest.time_search(way, models, items)
         except ModelError as error:
             self.notes.append(f"a search over {len(models)} models was not timed: {error}")
             return
+        record = msgspec.structs.replace(record, stamp=wanted[-1])
         self._run.append(record)
         self.searches.append(record)
+
+
+def _stamp_all(models: Sequence[ModelRef]) -> str:
+    """Empty where none of them is in somebody's own files."""
+    stamps = [stamp_own(model) for model in models]
+    return hashlib.sha256("\0".join(stamps).encode()).hexdigest()[:16] if any(stamps) else ""
 
 
 def _headline(findings: BreakevenFindings) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from modelhound.analysis.latency import anchors_of
 from modelhound.analysis.newest import newest_points
+from modelhound.analysis.wording import plural
 from modelhound.errors import RequestError
 from modelhound.meter import utc_now
 from modelhound.records import (
@@ -173,4 +174,5 @@ def _conclude(
 
 def _headline(result: LatencyResult) -> str:
     told = ", ".join(dict.fromkeys(f"{each.conclusion.name} {each.conclusion.verdict}" for each in result.conclusions))
-    return f"{len(result.measured)} points, {len(result.failed)} without a time" + (f"; {told}" if told else "")
+    failed = f", {len(result.failed)} without a time" if result.failed else ""
+    return f"{plural(len(result.measured), 'point')}{failed}" + (f"; {told}" if told else "")

@@ -22,6 +22,7 @@ from modelhound.models import check_arch, find_models, stamp_own
 from modelhound.records import (
     Failure,
     FeedMeasured,
+    ItemSkipped,
     LoaderAnswer,
     PairFailed,
     Record,
@@ -53,6 +54,7 @@ class LoaderResult(msgspec.Struct, frozen=True, kw_only=True):
     num_resumed: int
     """Runs that an earlier start had made."""
     out: Path | None
+    skipped: tuple[ItemSkipped, ...] = ()
     host: str = ""
     """The machine of a cluster that this is of."""
     hosts: tuple["LoaderResult", ...] = ()
@@ -82,6 +84,7 @@ class LoaderResult(msgspec.Struct, frozen=True, kw_only=True):
             "kinds": {kind.kind: to_plain(kind) for kind in kinds},
             "runs": [_describe_run(run) for run in self.runs],
             "failures": [*map(_describe_failure, self.failures), *to_document(self.failed_models)],
+            "skipped": to_document(self.skipped),
             "notes": list(self.answer.notes),
             "out": None if self.out is None else str(self.out),
         }
@@ -163,6 +166,8 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
     )
     with keep(path, settings, identity) as (run, known):
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
+        for item in dict.fromkeys(each for each in dataset.skipped if each not in known):
+            run.append(item)
         networks, failed = build_networks(models, settings, dataset.modality, device, watch=watch)
         for failure in failed:
             run.append(failure)
@@ -184,6 +189,7 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
         failed_models=tuple(failed),
         num_resumed=sum(isinstance(record, FeedMeasured) and case.still_holds(record) for record in known),
         out=settings.out,
+        skipped=dataset.skipped,
     )
 
 

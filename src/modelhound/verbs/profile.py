@@ -7,7 +7,6 @@ is recorded and the others go on; what is finished is in the run folder at once 
 """
 
 import dataclasses
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,22 +14,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from modelhound.analysis.bottlenecks import find_bottlenecks
+from modelhound.analysis.wording import plural
 from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
-from modelhound.data import Dataset, modality_of, open_dataset
-from modelhound.data.beginning_anew import without_broken_items
+from modelhound.data import Dataset, open_dataset
+from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import loader_for
-from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, check_arch, find_models, source_of, stamp_own
+from modelhound.models import ModelRef, check_arch, find_models
 from modelhound.records import (
     ConfigurationProfiled,
     Failure,
+    ItemSkipped,
     Machine,
     ProfileFindings,
-    Progress,
     RunStarted,
-    ScoringTimed,
     Watch,
     silent,
     to_document,
@@ -38,11 +36,10 @@ from modelhound.records import (
 )
 from modelhound.settings import PROFILE_MODELS, LoaderSettings, ProfileSettings
 from modelhound.settings.checks import make_settings, name_all
-from modelhound.store import RunFolder, default_run_path, open_run
+from modelhound.store import default_run_path, open_run
 
 if TYPE_CHECKING:
-    from modelhound.profiling import Bench, Configuration
-    from modelhound.profiling.rounds import Round
+    pass
 
 __all__ = ["ProfileResult", "profile", "run_profile"]
 
@@ -60,6 +57,7 @@ class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
     profiles: tuple[ConfigurationProfiled, ...]
     findings: ProfileFindings
     failures: tuple[Failure, ...]
+    skipped: tuple[ItemSkipped, ...]
     notes: tuple[str, ...]
     num_resumed: int
 
@@ -73,6 +71,7 @@ class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
             "profiles": [_profile_row(each) for each in self.profiles],
             "findings": to_plain(self.findings),
             "failures": to_document(self.failures),
+            "skipped": to_document(self.skipped),
             "notes": list(self.notes),
         }
 
@@ -105,6 +104,7 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
     head_models = find_models(settings.head_models())
     load_libraries(watch)
     from modelhound.profiling.rounds import work_folder
+    from modelhound.profiling.series import Series
 
     devices = tuple(dict.fromkeys(resolve_device(device) for device in settings.device))
     if "cpu" in devices:
@@ -125,12 +125,14 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
     ):
         started = RunStarted(at=utc_now(), device=", ".join(devices), machine=describe_machine())
         run.append(started)
-        job = _Job(
+        skipped = tuple(dict.fromkeys(item for dataset in datasets for item in dataset.skipped))
+        keep_skipped(run, skipped)
+        series = Series(
             settings=settings, loader=loader, datasets=datasets, devices=devices, folder=folder, run=run, watch=watch
         )
-        job.prepare(models, head_models)
-        job.measure()
-        findings = find_bottlenecks(job.records, seed=settings.seed)
+        series.prepare(models, head_models)
+        series.measure()
+        findings = find_bottlenecks(series.records, seed=settings.seed)
         run.write_answer(findings, headline=_headline(findings))
     return ProfileResult(
         run=path,
@@ -138,11 +140,12 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
         devices=devices,
         weights=settings.weights,
         machine=started.machine,
-        profiles=tuple(job.records),
+        profiles=tuple(series.records),
         findings=findings,
-        failures=tuple(job.failures),
-        notes=(*loader_notes, *dict.fromkeys(note for record in job.records for note in record.notes)),
-        num_resumed=job.num_resumed,
+        failures=tuple(series.failures),
+        skipped=skipped,
+        notes=(*loader_notes, *dict.fromkeys(note for record in series.records for note in record.notes)),
+        num_resumed=series.num_resumed,
     )
 
 
@@ -204,150 +207,10 @@ def _identity(settings: ProfileSettings, datasets: Sequence[Dataset], devices: S
     }
 
 
-class _Job:
-    """One run: what is known, what is still to be measured."""
-
-    def __init__(
-        self,
-        *,
-        settings: ProfileSettings,
-        loader: LoaderSettings | None,
-        datasets: Sequence[Dataset],
-        devices: Sequence[str],
-        folder: Path,
-        run: RunFolder,
-        watch: Watch,
-    ) -> None:
-        self._settings, self._loader, self._datasets, self._devices = settings, loader, datasets, devices
-        self._folder, self._run, self._watch = folder, run, watch
-        self._known = {record.key: record for record in run.read(ConfigurationProfiled)}
-        self._rounds: list[Round] = []
-        self._done = 0.0
-        self.records: list[ConfigurationProfiled] = []
-        self.failures: list[Failure] = []
-        self.num_resumed = 0
-
-    def prepare(self, models: Sequence[ModelRef], head_models: Sequence[ModelRef]) -> None:
-        """Take every model apart and see what there is to do; a part that no model has is refused before anything is run."""
-        from modelhound.profiling import configurations_of, prepare_bench
-
-        missing: dict[str, list[Failure]] = {}
-        available: set[str] = set()
-        for done, model in enumerate(models):
-            self._watch(Progress(task="taking models apart", done=done, total=len(models), detail=str(model)))
-            try:
-                is_trained = self._settings.weights == "pretrained"
-                stamp = source_of(model).stamp(model.name) if is_trained else stamp_own(model)
-                bench = prepare_bench(
-                    model, self._settings, self._folder, head_models=head_models, datasets=self._datasets
-                )
-                found, lacking = configurations_of(bench, self._settings)
-            except (RequestError, StoreError):
-                raise
-            except Exception as error:  # whatever a stranger's model raises, the others go on
-                self._fail(Failure(model=str(model), phase="build model", error=explain_error(error)))
-                continue
-            available |= {each.name for each in found}
-            for name, lack in lacking:
-                missing.setdefault(name, []).append(Failure(model=str(model), phase=name, error=str(lack)))
-            self._add_rounds(bench, stamp, found)
-        self._watch(Progress(task="taking models apart", done=len(models), total=len(models)))
-        for name, failures in missing.items():
-            if name not in available:
-                raise RequestError(failures[0].error)
-            for failure in failures:
-                self._fail(failure)
-
-    def _add_rounds(self, bench: "Bench", stamp: str, found: "Sequence[Configuration]") -> None:
-        from modelhound.profiling.rounds import Round
-
-        suited = [dataset for dataset in self._datasets if dataset.modality == modality_of(bench.form)]
-        if not suited:
-            raise RequestError(
-                f"cannot profile {bench.model} on {self._settings.data!r}: expected {modality_of(bench.form)}s, "
-                "add a data set of these with --also, or leave the model out"
-            )
-        for dataset in suited:
-            for device in self._devices:
-                todo = []
-                for each in found:
-                    known = self._known.get("\0".join((bench.model, each.name, dataset.name, device)))
-                    if known is not None and known.stamp == stamp:
-                        self.records.append(known)
-                        self.num_resumed += 1
-                    else:
-                        todo.append(each)
-                if todo:
-                    self._rounds.append(Round(bench, stamp, dataset, device, tuple(todo)))
-
-    def measure(self) -> None:
-        """Round after round; within a round the configurations in an order drawn by the seed."""
-        from modelhound.profiling.rounds import in_order
-
-        total = sum(each.cost for each in self._rounds)
-        for each in self._rounds:
-            self._tell(total, each.bench.model)
-            before = self._done
-            self._measure_round(each, total)
-            self._done = before + each.cost
-        self._watch(Progress(task="profiling, %", done=100, total=100))
-        self.records = in_order(self.records, self._settings, self._devices)
-
-    def _measure_round(self, each: "Round", total: float) -> None:
-        from modelhound.profiling import profile_configuration
-        from modelhound.profiling.staging import open_stage
-
-        configurations = list(each.configurations)
-        random.Random(self._settings.seed).shuffle(configurations)
-        try:
-            opened = open_stage(
-                each.bench,
-                each.dataset,
-                self._settings,
-                each.configurations,
-                stamp=each.stamp,
-                device=each.device,
-                folder=self._folder,
-                loader=self._loader,
-                watch=self._watch,
-            )
-        except (RequestError, StoreError):
-            raise
-        except Exception as error:  # a network that does not fit into memory, say
-            self._fail(Failure(model=each.bench.model, phase="storing outputs", error=explain_error(error)))
-            return
-        with opened as stage:
-            for configuration in configurations:
-                self._tell(total, f"{each.bench.model} {configuration.name}")
-                try:
-                    record = profile_configuration(configuration, stage, scorings=self._scorings_of(each))
-                except (RequestError, StoreError):
-                    raise
-                except Exception as error:  # the other configurations go on
-                    self._fail(Failure(model=each.bench.model, phase=configuration.name, error=explain_error(error)))
-                else:
-                    self._run.append(record)
-                    self.records.append(record)
-                self._done += each.cost / len(configurations)
-
-    def _scorings_of(self, each: "Round") -> tuple[ScoringTimed, ...]:
-        """What another configuration of the same model has found out already."""
-        place = (each.bench.model, each.dataset.name, each.device)
-        known = (record.scorings for record in self.records if (record.model, record.data, record.device) == place)
-        return next(known, ())
-
-    def _tell(self, total: float, detail: str) -> None:
-        self._watch(Progress(task="profiling, %", done=int(100 * self._done / total), total=100, detail=detail))
-
-    def _fail(self, failure: Failure) -> None:
-        self._run.append(failure)
-        self.failures.append(failure)
-
-
 def _headline(findings: ProfileFindings) -> str:
     full = [each for each in findings.bottlenecks if each.configuration == "full"] or list(findings.bottlenecks)
     if not full:
         return "nothing could be profiled"
     names = [each.bottleneck for each in full]
-    most = max(set(names), key=names.count)
-    return f"bound by {most}: {names.count(most)} of {len(names)} models"
+    most = max(dict.fromkeys(names), key=names.count)  # of equally many the first, in every process
+    return f"bound by {most}: {names.count(most)} of {plural(len(names), 'model')}"

@@ -18,13 +18,11 @@ from modelhound.analysis.ranking import rank_models
 from modelhound.compat import free_at_once, keep_freed_memory, load_libraries, wait_asleep
 from modelhound.data import Dataset, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
-from modelhound.errors import BudgetError, RequestError
+from modelhound.errors import RequestError
 from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, check_arch, find_models, source_of
 from modelhound.records import (
     Failure,
-    FinalsAnswer,
-    FinalsCosts,
     ItemSkipped,
     LoaderUsed,
     ModelDropped,
@@ -32,7 +30,6 @@ from modelhound.records import (
     Ranking,
     RunStarted,
     SearchForeseen,
-    TrialDone,
     Watch,
     silent,
     to_document,
@@ -188,8 +185,7 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
         )
         _look(run, measured, ranking, dataset, rests_on[0])
         if settings.finals is not None:
-            finals = _hold_finals(ranking, measured, dataset, settings, device, run, watch)
-            ranking = msgspec.structs.replace(ranking, finals=finals)
+            ranking = _add_finals(ranking, measured, opened, settings, run, watch)
         run.write_answer(ranking, headline=_headline(ranking))
     return SearchResult(
         run=path,
@@ -261,45 +257,24 @@ def _headline(ranking: Ranking) -> str:
     return ranking.models[0].model if ranking.models else "no model could be measured"
 
 
-def _hold_finals(
-    ranking: Ranking,
-    measured: "Measured",
-    dataset: Dataset,
-    settings: SearchSettings,
-    device: str,
-    run: RunFolder,
-    watch: Watch,
-) -> FinalsAnswer | None:
-    """Race the first of the ranking by short fine-tuning; None where there are not two of them, or no budget for a rung."""
-    from modelhound.finals import FinalsJob, hold_finals
+def _add_finals(
+    ranking: Ranking, measured: "Measured", opened: _Opened, settings: SearchSettings, run: RunFolder, watch: Watch
+) -> Ranking:
+    from modelhound.finals import enter_finals
 
-    chosen = tuple(measured.models[row.model] for row in ranking.models[: settings.num_finalists() or MOST_FINALISTS])
-    if len(chosen) < 2:
-        measured.warnings.append(f"finals need two models, but {len(chosen)} could be measured: none were held")
-        return None
-
-    def tell(record: TrialDone | FinalsCosts | Failure) -> None:
-        run.append(record)
-        if isinstance(record, Failure):
-            measured.failures.append(record)
-
-    job = FinalsJob(
-        finalists=chosen,
-        scorer=ranking.rests_on[0],
+    finals = enter_finals(
+        ranking,
+        measured.models,
         num_candidates=len(measured.models) + len(measured.dropped),
-        dataset=dataset,
+        dataset=opened.dataset,
         settings=settings,
-        device=device,
-        folder=run.path,
-        known=(*run.read(FinalsCosts), *run.read(TrialDone)),
-        tell=tell,
+        device=opened.device,
+        run=run,
+        failed=measured.failures.append,
+        warn=measured.warnings.append,
         watch=watch,
     )
-    try:
-        return hold_finals(job)
-    except BudgetError as error:  # what it takes is known only now, and what was found stays true
-        measured.warnings.append(f"no finals were held: {error}")
-        return None
+    return msgspec.structs.replace(ranking, finals=finals)
 
 
 def _num_assured(settings: SearchSettings) -> int | None:

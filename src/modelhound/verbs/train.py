@@ -15,11 +15,13 @@ from typing import Any
 import msgspec
 
 from modelhound.analysis.bounds import Verdict, judge_blocks
+from modelhound.analysis.certainty import test_interval
 from modelhound.analysis.findings import Finding, check_findings
 from modelhound.analysis.newest import newest_of_runs
 from modelhound.analysis.scaling import Scaling, measure_scaling
 from modelhound.analysis.step_times import StepTimes, measure_steps
 from modelhound.analysis.telemetry import summarise_telemetry
+from modelhound.analysis.wording import metric_text
 from modelhound.compat import load_libraries, wait_asleep
 from modelhound.data import Dataset
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
@@ -94,6 +96,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "num_classes": self.num_classes,
             "metric": first.metric if first else None,
             "score": first.score if first else None,
+            "interval": test_interval(first) if first else None,
             **({"accuracy": first.score} if first and first.metric == "accuracy" else {}),
             "checkpoint": str(self.run / first.checkpoint) if first else None,
             "phases": self._phases(first) if first else [],
@@ -121,6 +124,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     def _run_to_json(self, run: ModelTrained) -> dict[str, Any]:
         return {
             **{name: value for name, value in to_document(run).items() if name != "losses"},
+            "interval": test_interval(run),
             "checkpoint": str(self.run / run.checkpoint),
             "read_back": to_plain(self.read_back.get(run.model)),
             "final_loss": run.losses[-1] if run.losses else None,
@@ -168,7 +172,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
     from modelhound.training.limits import check_items, check_modality, check_ranks
     from modelhound.training.series import Series
 
-    models = find_models(settings.model)
+    models = find_models(settings.model, where=settings.where, watch=watch)
     check_arch(settings.arch, models)
     load_libraries(watch)
     device = resolve_device(settings.device)
@@ -223,7 +227,9 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 def submit_train(settings: TrainSettings) -> Submitted:
     """Hand the request to SLURM, or show what would be handed over."""
-    check_arch(settings.arch, find_models(settings.model))  # a typing error shows here and not tomorrow
+    check_arch(
+        settings.arch, find_models(settings.model, where=settings.where)
+    )  # a typing error shows here and not tomorrow
     ranks_per_node = -(-max(settings.num_ranks()) // settings.nodes)
     gpus = settings.gpus if settings.gpus is not None else ranks_per_node * (settings.device != "cpu")
     workers = settings.workers if settings.workers is not None else _USUAL_CLUSTER_WORKERS
@@ -318,4 +324,4 @@ def _headline(trained: Sequence[ModelTrained]) -> str:
     if not trained:
         return "no model could be trained"
     best = max(trained, key=lambda each: each.score)
-    return f"{best.model} {best.metric} {best.score:.3f}"
+    return f"{best.model} {best.metric} {metric_text(best.metric, best.score)}"

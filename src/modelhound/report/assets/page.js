@@ -37,20 +37,33 @@
   function beginTable(box, state = {}) {
     const table = box.querySelector("table");
     const body = table.tBodies[0];
-    const rows = Array.from(body.rows);
     const heads = all("thead th", table);
+    const late = box.querySelector("script.late");
+    const rows = [...Array.from(body.rows, (element) => ({ element })), ...(late ? JSON.parse(late.textContent).map((cells) => ({ cells })) : [])];
     const input = box.querySelector("input");
     const count = box.querySelector(".count");
     const more = box.querySelector(".more");
-    const texts = rows.map((row) => row.textContent.toLowerCase());
+    const textOf = (row) => (row.text ??= (row.cells ? row.cells.map(([text]) => text).join("\n") : row.element.textContent).toLowerCase());
     const first = Number(box.dataset.shown) || rows.length;
+    const atOnce = 1000; // more would take seconds to lay out
     let sorted = state.sorted ?? null;
-    let showAll = state.showAll ?? false;
+    let shown = state.shown ?? first;
 
     const key = (row, place) => {
-      const cell = row.cells[place];
+      if (row.cells) return row.cells[place].at(-1);
+      const cell = row.element.cells[place];
       if (!cell) return "";
       return cell.dataset.v === undefined ? cell.textContent : Number(cell.dataset.v);
+    };
+    const elementOf = (row) => { // of rows that came as data, made when they are seen
+      row.element ??= make("tr", {}, ...row.cells.map(([text, value], place) => {
+        const isNumber = heads[place].classList.contains("n");
+        const cell = make(place ? "td" : "th", { className: isNumber ? "n" : text.length > 44 ? "w" : place ? "" : "k" }, text);
+        if (!place) cell.scope = "row";
+        if (value !== undefined) cell.dataset.v = value;
+        return cell;
+      }));
+      return row.element;
     };
     function arrange() {
       const order = rows.map((row, place) => ({ row, place }));
@@ -66,24 +79,18 @@
         order.sort((a, b) => compare(keys[a.place], keys[b.place]) || a.place - b.place);
       }
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let kept = 0;
-      const arranged = document.createDocumentFragment();
-      for (const { row, place } of order) {
-        const fits = words.every((word) => texts[place].includes(word));
-        row.hidden = !fits || (!showAll && kept >= first);
-        kept += fits;
-        arranged.append(row);
-      }
-      body.append(arranged);
-      const visible = showAll ? kept : Math.min(kept, first);
+      const fitting = order.filter(({ row }) => words.every((word) => textOf(row).includes(word)));
+      const kept = fitting.length;
+      body.replaceChildren(...fitting.slice(0, shown).map(({ row }) => elementOf(row)));
+      const visible = Math.min(kept, shown);
       count.textContent = words.length ? `${kept} of ${rows.length} rows fit` : visible < kept ? `${visible} of ${kept} rows shown` : `${kept} rows`;
       more.hidden = kept <= first;
-      more.textContent = showAll ? `Show the first ${first} only` : `Show all ${kept} rows`;
+      more.textContent = visible === kept ? `Show the first ${first} only` : kept - shown <= atOnce ? `Show all ${kept} rows` : `Show ${atOnce} more rows`;
       heads.forEach((head, place) => {
         if (sorted && sorted.column === place) head.setAttribute("aria-sort", sorted.down ? "descending" : "ascending");
         else head.removeAttribute("aria-sort");
       });
-      Object.assign(state, { sorted, showAll, filter: input.value });
+      Object.assign(state, { sorted, shown, kept, filter: input.value });
     }
     heads.forEach((head, place) => {
       const button = make("button", { type: "button" });
@@ -98,7 +105,7 @@
     });
     input.value = state.filter ?? "";
     input.addEventListener("input", arrange);
-    more.addEventListener("click", () => { showAll = !showAll; arrange(); });
+    more.addEventListener("click", () => { shown = shown >= state.kept ? first : shown + atOnce; arrange(); });
     box.querySelector(".controls").hidden = rows.length < 10;
     if (rows.length < 2) heads.forEach((head) => { head.querySelector("button").disabled = true; });
     arrange();
@@ -112,6 +119,11 @@
   let drawn = new Map(); // figure -> { view, narrow, dark }
   let near = null;
 
+  const unpacked = (rows) => { // many rows come as one list for each name
+    if (Array.isArray(rows)) return rows;
+    const columns = Object.entries(rows);
+    return columns[0][1].map((_, place) => Object.fromEntries(columns.map(([name, values]) => [name, values[place]])));
+  };
   const recolour = (value) => {
     if (Array.isArray(value)) return value.map(recolour);
     if (value && typeof value === "object") {
@@ -119,21 +131,41 @@
     }
     return typeof value === "string" && value[0] === "#" ? colours[value.toLowerCase()] ?? value : value;
   };
-  function stacked(spec, width) { // panels one below the other where two do not fit beside each other
-    const isWide = typeof spec.spec?.width === "number" && spec.facet?.field;
-    return isWide ? { ...spec, columns: 1, spec: { ...spec.spec, width: Math.max(180, width - 84) } } : spec;
+  // Panels have a width of their own: as many stand side by side as fit, and together they are as wide as the page.
+  const panelWidth = (spec) => (typeof spec.spec?.width === "number" ? spec.spec.width : 0);
+  function countColumns(spec, width) {
+    const field = spec.facet?.field;
+    const names = new Set((field ? spec.datasets.rows : []).map((row) => row[field]).filter((name) => name !== undefined && name !== null));
+    const fitting = Math.max(1, Math.floor((width - 60) / 190));
+    return Math.max(1, Math.min(spec.columns ?? 1, names.size, fitting));
   }
+  function widened(spec, columns, more) {
+    const wanted = Math.min(720, Math.max(120, panelWidth(spec) + Math.floor(more / columns)));
+    return { ...spec, ...(spec.facet?.field ? { columns } : {}), spec: { ...spec.spec, width: wanted } };
+  }
+  const longestName = (value) => { // of all that a legend may have to show
+    if (!value || typeof value !== "object") return 0;
+    const own = Array.isArray(value.domain) ? value.domain.map((name) => String(name).length) : [];
+    const inner = Object.entries(value).map(([name, each]) => (name === "datasets" ? 0 : longestName(each)));
+    return Math.max(0, ...own, ...inner);
+  };
   function themed(spec, { dark, width }) {
     const config = structuredClone(configs[dark ? "dark" : "light"]);
     if (width < 560) {
       config.axis.labelLimit = Math.max(70, Math.round(width * 0.36));
-      config.legend.columns = Math.max(1, Math.floor(width / 150));
+      config.legend.columns = Math.max(1, Math.min(4, Math.floor(width / (30 + 6.4 * (longestName(spec) || 18)))));
       config.axis.labelFontSize = 10;
     }
-    const fitting = width < 560 ? stacked(spec, width) : spec;
-    return { ...(dark ? recolour(fitting) : fitting), config };
+    return { ...(dark ? recolour(spec) : spec), config };
   }
   const embed = (box, spec, renderer) => vegaEmbed(box, spec, { actions: false, renderer, ast: true, logLevel: 2, tooltip: { theme: "custom" } });
+  async function embedPanels(box, spec, renderer, width) { // what stands beside the panels is known when they are drawn
+    const columns = countColumns(spec, width);
+    const first = await embed(box, widened(spec, columns, 0), renderer);
+    const room = width - box.querySelector("svg, canvas").getBoundingClientRect().width - 1;
+    first.finalize();
+    return embed(box, widened(spec, columns, room), renderer);
+  }
   async function draw(figure) {
     const place = Number(figure.dataset.chart);
     const box = figure.querySelector(".canvas");
@@ -141,15 +173,17 @@
     if (!width || !charts[place]) return;
     const dark = isDark();
     const before = drawn.get(figure);
-    if (before && before.dark === dark && before.narrow === width < 560) return;
-    drawn.set(figure, { ...before, dark, narrow: width < 560 });
     const { spec } = charts[place];
+    const fits = before && before.narrow === width < 560 && (!panelWidth(spec) || Math.abs(before.width - width) < 24);
+    if (fits && before.dark === dark) return;
+    drawn.set(figure, { ...before, dark, width, narrow: width < 560 });
     const num = Object.values(spec.datasets ?? {}).reduce((sum, rows) => sum + rows.length, 0);
     const shown = themed({ ...spec, background: "transparent" }, { dark, width });
     if (before?.view) box.style.minHeight = `${box.offsetHeight}px`;
-    const made = await embed(box, shown, num > 1500 ? "canvas" : "svg");
+    const renderer = num > 1500 ? "canvas" : "svg";
+    const made = panelWidth(shown) ? await embedPanels(box, shown, renderer, width) : await embed(box, shown, renderer);
     before?.view?.finalize();
-    drawn.set(figure, { view: made, dark, narrow: width < 560 });
+    drawn.set(figure, { view: made, dark, width, narrow: width < 560 });
     box.style.minHeight = "";
     figure.querySelector(".tools").hidden = false;
     figure.dataset.drawn = "yes";
@@ -198,6 +232,7 @@
     const holder = document.getElementById("modelhound-chart-data");
     if (!holder) return;
     ({ charts, configs, colours } = JSON.parse(holder.textContent));
+    for (const { spec } of charts) spec.datasets = Object.fromEntries(Object.entries(spec.datasets).map(([name, rows]) => [name, unpacked(rows)]));
     near = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
     }, { rootMargin: "500px" });

@@ -1,0 +1,115 @@
+"""What to do after a run: command lines that work as they stand, the likeliest first.
+
+In:  a run and what its page says of it
+Out: pairs of a label and a command line
+Nothing here runs anything, or decides what the page says.
+"""
+
+import math
+import shlex
+from typing import TypeAlias
+
+from modelhound.records import Ranking, RunStarted
+from modelhound.report.commands import command_on_same_data, command_to_repeat, command_to_train
+from modelhound.report.search_view import SearchView
+from modelhound.store import Run
+
+__all__ = [
+    "Steps",
+    "after_breakeven",
+    "after_latency",
+    "after_loader",
+    "after_profile",
+    "after_search",
+    "after_train",
+    "best_model",
+]
+
+Steps: TypeAlias = tuple[tuple[str, str], ...]
+
+_LONGER = 4  # times as many samples halve an interval
+
+
+def after_search(view: SearchView) -> Steps:
+    """Fine-tune the best; where it is not clear which that is, what would tell."""
+    ranking, settings = view.ranking, view.run.settings
+    best, finals = best_model(ranking), ranking.finals
+    label = "Fine-tune it on all items" if settings.get("limit") else "Fine-tune it"  # a search can do with fewer
+    steps = [(label, command_to_train(settings, best))] if best else []
+    num_tied = sum(row.rank == 1 for row in ranking.models)
+    if finals is None:
+        if num_tied > 1 and view.run.answer is not None:
+            label = f"Or see what short fine-tuning tells of the {num_tied} that share rank 1"
+            steps.append((label, command_to_repeat("search", settings, finals="auto")))
+        return tuple(steps)
+    if finals.read_back is not None:
+        label = "Or go on from its checkpoint of the finals, which learned from a part of the items"
+        steps.append((label, command_to_train(settings, finals.read_back)))
+    if finals.ended == "budget" and finals.verdict != "won":
+        longer = f"{math.ceil(2 * finals.budget_seconds)}s"
+        steps.append(("Or give the finals twice the time", command_to_repeat("search", settings, finals_budget=longer)))
+    return tuple(steps)
+
+
+def best_model(ranking: Ranking) -> str | None:
+    """The first, or who won the finals; None where nobody can be told."""
+    if ranking.finals is not None:
+        return ranking.finals.winner
+    return ranking.models[0].model if ranking.models else None
+
+
+def after_latency(run: Run, *, bound: str, num_untold: int) -> Steps:
+    """More samples where they would tell; where the host is what is slow, let torch compile; else the same again, later."""
+    steps = []
+    if num_untold:
+        seconds = _LONGER * float(run.settings.get("seconds") or 0.5)
+        steps.append(("Measure for longer, to tell what cannot be told yet", _again(run, seconds=f"{seconds:g}")))
+    if bound == "launch" and not run.settings.get("compile"):
+        steps.append(("Let torch compile them, since launches are what takes long", _again(run, compile=True)))
+    later = shlex.join(["--compare", str(run.path), "--run", f"{run.path}-later"])
+    return tuple(steps) or (("See later whether anything has become slower", f"{_again(run)} {later}"),)
+
+
+def after_loader(run: Run) -> Steps:
+    """From the file where one was written; what was found is remembered for this machine in any case."""
+    out = run.settings.get("out")
+    if out:
+        return (("Use it", command_on_same_data("search", run.settings, loader=out)),)
+    return (
+        ("Use it: a search of data like this takes it over by itself", command_on_same_data("search", run.settings)),
+    )
+
+
+def after_train(run: Run, *, model: str, bound: str) -> Steps:
+    """What the verdict asks for."""
+    settings = run.settings
+    if bound == "data-bound":
+        return (("Find loader settings that keep up", command_on_same_data("loader", settings, models=model)),)
+    if bound in ("", "cannot be told"):
+        epochs = 3 * int(settings.get("epochs") or 1)
+        return (("Train for longer, so that more can be told", _again(run, epochs=epochs)),)
+    started = run.of(RunStarted)
+    num_gpus = len(started[-1].machine.gpus) if started else 0
+    if num_gpus > 1 and len(settings.get("ranks") or ()) < 2:
+        return (("See how it scales", _again(run, ranks=f"1,{num_gpus}")),)
+    return (("Look for a network that is as good and faster", command_on_same_data("search", settings)),)
+
+
+def after_profile(run: Run, *, bottleneck: str, models: tuple[str, ...]) -> Steps:
+    """The verb that looks closer at what is slow."""
+    settings = run.settings
+    if bottleneck == "data":
+        return (("Find loader settings that keep up", command_on_same_data("loader", settings, models=models)),)
+    if bottleneck == "forward":
+        return (("See by which law it grows, and why", command_to_repeat("latency", {"models": list(models)})),)
+    label = "See what a search of these models would take, all together"
+    return ((label, command_on_same_data("search", settings, models=models, explain=True)),)
+
+
+def after_breakeven(run: Run) -> Steps:
+    """What searching would take here, before it is done."""
+    return (("See what a search would take here", command_on_same_data("search", run.settings, explain=True)),)
+
+
+def _again(run: Run, **changes: object) -> str:
+    return command_to_repeat(run.verb, run.settings, **changes)

@@ -1,0 +1,164 @@
+"""What stands on top of the pages of `hound latency` and `hound loader`: the answer, and the four figures that back it.
+
+In:  a finished run
+Out: a Told; None where nothing was found
+Only what this needs of an answer is read here, so that nothing of the verb itself, and no torch, is loaded.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from modelhound.analysis.newest import newest
+from modelhound.analysis.wording import list_text, number_text, plural, seconds_text, short_name
+from modelhound.report.next_steps import after_latency, after_loader
+from modelhound.report.parts import Figure, Sentence, Strong
+from modelhound.report.told import Told
+from modelhound.report.verb_numbers import latency_numbers, loader_numbers
+from modelhound.store import Run
+
+if TYPE_CHECKING:
+    from modelhound.analysis.latency import PointSummary, SweepLaw
+
+__all__ = ["tell_latency", "tell_loader"]
+
+
+def tell_latency(run: Run, answer: msgspec.Raw) -> Told | None:
+    from modelhound.analysis.latency import HeldConclusion, SweepLaw, summarise_points
+    from modelhound.records import CeilingsMeasured, LatencyMeasured
+
+    class Answer(msgspec.Struct):
+        laws: tuple[SweepLaw, ...]
+        conclusions: tuple[HeldConclusion, ...] = ()
+
+    records = newest(run.of(LatencyMeasured), lambda each: each.point)
+    if not records:
+        return None
+    points = summarise_points(records, run.of(CeilingsMeasured))
+
+    def where(each: "PointSummary") -> str:
+        return f"{short_name(each.point.model)}, {each.point.shape_text}, {each.point.precision} on {each.point.device}"
+
+    quickest = min(points, key=lambda each: each.median_seconds)
+    busiest = max(points, key=lambda each: each.items_per_second)
+    found = msgspec.json.decode(answer, type=Answer)
+    sentence: Sentence = (Strong(seconds_text(quickest.median_seconds)), f" is the shortest call: {where(quickest)}.")
+    bounds = Counter(each.regime.bound for each in points)
+    bound, count = bounds.most_common(1)[0]
+    less = ", ".join(f"{number} {name}-bound" for name, number in bounds.most_common()[1:] if name != "unknown")
+    return Told(
+        answer=_laws_sentence(found.laws) or sentence,
+        sentences=tuple(each.conclusion.sentence for each in found.conclusions),
+        remarks=tuple(f"With {law.held}, {law.answer.sentence}" for law in found.laws),
+        figures=(
+            Figure(question="Shortest call", value=seconds_text(quickest.median_seconds), note=where(quickest)),
+            Figure(
+                question="Most items", value=f"{number_text(busiest.items_per_second)} items/s", note=where(busiest)
+            ),
+            _sureness_of_times(points),
+            Figure(
+                question="Why",
+                value="not explained" if bound == "unknown" else f"{bound}-bound",
+                note=f"{count} of {plural(len(points), 'point')}" + (f"; {less}" if less else ""),
+            ),
+        ),
+        next_steps=after_latency(
+            run, bound=bound, num_untold=sum(law.answer.verdict == "cannot be told" for law in found.laws)
+        ),
+        numbers=latency_numbers(points, found.laws),
+    )
+
+
+def _laws_sentence(laws: "Sequence[SweepLaw]") -> Sentence:
+    """Which claims hold in how many sweeps; where nothing can be told, that. Empty without any sweep."""
+    claims: dict[str, Counter[str]] = {}
+    for law in laws:
+        claims.setdefault(law.answer.hypothesis.relation, Counter())[law.answer.verdict] += 1
+    if not claims:
+        return ()
+    if all(set(verdicts) == {"cannot be told"} for verdicts in claims.values()):
+        return (Strong("Cannot be told yet"), f": whether the time of a call is {list_text(list(claims))}.")
+    told = []
+    for place, (claim, verdicts) in enumerate(claims.items()):
+        said = f"{claim} in {verdicts['holds'] or 'none'} of {verdicts.total()}{'' if place else ' sweeps'}"
+        untold = verdicts["cannot be told"]
+        told.append(f"{said} ({untold} cannot be told)" if untold else said)
+    others = "".join(f", {each.removeprefix('proportional ')}" for each in told[1:])
+    return ("The time of a call is ", Strong(told[0]), f"{others}.")
+
+
+def _sureness_of_times(points: "Sequence[PointSummary]") -> Figure:
+    known = [(each.interval[1] - each.interval[0]) / (2 * each.median_seconds) for each in points if each.interval]
+    samples = f"{median(each.num_samples for each in points):.0f} samples of a point in the middle"
+    if not known:
+        return Figure(question="How sure", value="unknown", note=f"too few samples for intervals: {samples}")
+    return Figure(question="How sure", value=f"± {median(known):.1%}", note=f"of a median (95%), from {samples}")
+
+
+def tell_loader(run: Run, answer: msgspec.Raw) -> Told | None:
+    from modelhound.analysis.loader_advice import bound_text
+    from modelhound.records import LoaderAnswer
+
+    kinds = [each for each in msgspec.json.decode(answer, type=LoaderAnswer).kinds if each.recommended and each.models]
+    if not kinds:
+        return None
+    kind, found = kinds[0], kinds[0].recommended
+    assert found is not None
+    pairs = [(each.kind, each.recommended.batch, each.recommended.workers) for each in kinds if each.recommended]
+    told = [f"batches of {batch} with {_workers_text(workers)} for {name} items" for name, batch, workers in pairs]
+    regret = kind.regret[0].mean
+    slower = (
+        ""
+        if regret is None or kind.interval is None
+        else (
+            f"; {regret:.1%} slower than each model's own best pair ({kind.interval[0]:.1%} – {kind.interval[1]:.1%})"
+        )
+    )
+    bounds, count = Counter(each.bounds for each in kind.models).most_common(1)[0]
+    speed = kind.num_items / median(each.recommended_seconds for each in kind.models)
+    remarks = tuple(f"{advice.text} {advice.evidence}".rstrip() for each in kinds for advice in each.advice)
+    gain = median(each.speedup_if_free for each in kind.models)
+    return Told(
+        answer=(
+            Strong(told[0].capitalize()),
+            *(f", {each}" for each in told[1:]),
+            f" suit {_models_text(len(kind.models))}.",
+        ),
+        sentences=remarks[:1],
+        remarks=(*remarks, *(each.verdict for each in kinds)),
+        figures=(
+            Figure(
+                question="Which pair",
+                value=f"{found.batch} × {found.workers}",
+                note=f"items in a batch × loader processes, {kind.kind} items",
+            ),
+            Figure(
+                question="How sure",
+                value=f"{kind.chance_within:.0%} chance",
+                note=f"to be within 2% of the best pair{slower}",
+            ),
+            Figure(
+                question="How fast",
+                value=f"{number_text(speed)} items/s",
+                note=f"with the model in the middle, in runs of {plural(kind.num_items, 'item')}",
+            ),
+            Figure(
+                question="Why",
+                value=bound_text(bounds),
+                note=f"{count} of {plural(len(kind.models), 'model')}; with loading for free {gain:.1f}x faster",
+            ),
+        ),
+        next_steps=after_loader(run),
+        numbers=loader_numbers(kinds),
+    )
+
+
+def _models_text(count: int) -> str:
+    return "the model" if count == 1 else "both models" if count == 2 else f"all {count} models"
+
+
+def _workers_text(workers: int) -> str:
+    return "no loader processes" if workers == 0 else plural(workers, "loader process", "loader processes")

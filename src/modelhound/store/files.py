@@ -1,0 +1,78 @@
+"""Files and folders that are there as a whole or not at all.
+
+In:  a path and its content
+Out: the old or the new content, whenever somebody looks; a StoreError that says what to do where the system refuses
+Nothing here knows what is written.
+"""
+
+import contextlib
+import errno
+import glob
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from modelhound.errors import StoreError
+
+__all__ = ["explain_write_errors", "flush_to_disk", "write_file", "write_folder", "write_whole"]
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """A file of results beside the records: there as a whole or not at all."""
+    with explain_write_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content)
+
+
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """A new folder of results, such as a checkpoint: there with all that `fill` puts into it, or not at all."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    with explain_write_errors(path):
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*-*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            unfinished.mkdir(parents=True)
+            fill(unfinished)
+            for file in unfinished.rglob("*"):
+                if file.is_file():
+                    flush_to_disk(file)
+            unfinished.rename(path)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file so that a reader sees the old or the new content and never a part."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    with explain_write_errors(path):
+        try:
+            with unfinished.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise
+
+
+def flush_to_disk(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def explain_write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "free some space" if is_full else "make it writable"
+        raise StoreError(
+            f"cannot write {str(path)!r}: {error.strerror or error}; {advice}, then start the same command again: "
+            "finished models are kept"
+        ) from error

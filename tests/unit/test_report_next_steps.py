@@ -1,0 +1,104 @@
+"""What a page says to do next: command lines that the command itself takes."""
+
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from modelhound.cli import app
+from modelhound.records import FinalsAnswer, Ranking, SavedModel
+from modelhound.report.next_steps import after_latency, after_profile, after_search, after_train
+from modelhound.report.pages import build_page
+from modelhound.report.search_view import SearchView, view_search
+from modelhound.store import read_run
+from report_runs import write_search
+from verb_runs import write_verb_runs
+
+
+def searched(path: Path, *, num_items: int = 120, finals: FinalsAnswer | None = None) -> SearchView:
+    view = view_search(read_run(write_search(path, ["zoo:a", "zoo:b", "zoo:c"], num_items=num_items)))
+    ranking: Ranking = msgspec.structs.replace(view.ranking, finals=finals)
+    return SearchView(run=view.run, ranking=ranking, measured=view.measured, dropped=(), certainty=None)
+
+
+def undecided(**changes: object) -> FinalsAnswer:
+    finals = FinalsAnswer(
+        verdict="tied",
+        ended="budget",
+        winner="zoo:b",
+        finalists=(),
+        metric="accuracy",
+        confidence=0.9,
+        full_epochs=20,
+        budget_seconds=20.4,
+        spent_seconds=18.0,
+        full_seconds=400.0,
+    )
+    return msgspec.structs.replace(finals, **changes)
+
+
+def test_every_command_of_every_page_is_taken_by_the_command_itself(tmp_path: Path) -> None:
+    paths = [*write_verb_runs(tmp_path).values(), write_search(tmp_path / "search", ["zoo:a", "zoo:b"], num_items=40)]
+    runs = [read_run(path) for path in paths]
+    runs[0] = msgspec.structs.replace(runs[0], settings={"models": ["timm:x"]})  # latency has no data
+    steps = [step for run in runs for step in build_page([run]).next_steps]
+    assert len(steps) >= len(runs)
+    for label, line in steps:
+        words = shlex.split(line)
+        assert words[0] == "hound", label
+        app.parse_args(words[1:], exit_on_error=False, print_error=False)  # raises what it does not understand
+
+
+def test_a_tie_offers_finals_and_a_clear_winner_does_not(tmp_path: Path) -> None:
+    clear = after_search(searched(tmp_path / "clear", num_items=4000))
+    assert [label for label, _ in clear] == ["Fine-tune it on all items"]
+    tied = after_search(searched(tmp_path / "tied", num_items=8))
+    assert tied[1] == (
+        "Or see what short fine-tuning tells of the 2 that share rank 1",
+        "hound search fashion --limit 8 --models zoo:a zoo:b zoo:c --finals auto",
+    )
+
+
+def test_finals_that_ran_out_of_time_can_go_on_and_their_checkpoint_too(tmp_path: Path) -> None:
+    saved = SavedModel(model="file:runs/x y/model.safetensors", arch="zoo:b")
+    steps = after_search(searched(tmp_path / "run", finals=undecided(read_back=saved)))
+    assert [line for _, line in steps] == [
+        "hound train fashion --model zoo:b",
+        "hound train fashion --model 'file:runs/x y/model.safetensors' --arch zoo:b",
+        "hound search fashion --limit 120 --models zoo:a zoo:b zoo:c --finals-budget 41s",
+    ]
+    assert len(after_search(searched(tmp_path / "won", finals=undecided(verdict="won", ended="certain")))) == 1
+    assert (
+        after_search(searched(tmp_path / "noise", finals=undecided(verdict="cannot tell", winner=None, ended="noise")))
+        == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("bound", "line"),
+    [
+        ("data-bound", "hound loader photos --models timm:x"),
+        ("cannot be told", "hound train photos --model timm:x --epochs 3"),
+        ("model-bound", "hound search photos"),
+    ],
+)
+def test_what_bounds_a_training_decides_what_to_do(tmp_path: Path, bound: str, line: str) -> None:
+    run = read_run(write_verb_runs(tmp_path)["train"])
+    settings = {"data": "photos", "model": ["timm:x"]}
+    assert after_train(msgspec.structs.replace(run, settings=settings), model="timm:x", bound=bound)[0][1] == line
+
+
+def test_latency_asks_for_what_would_tell_more(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["latency"])
+    assert after_latency(run, bound="launch", num_untold=2)[0][1].endswith("--seconds 2")
+    assert after_latency(run, bound="launch", num_untold=0)[0][1].endswith("--compile")
+    assert f"--compare {run.path} --run {run.path}-later" in after_latency(run, bound="compute", num_untold=0)[0][1]
+
+
+@pytest.mark.parametrize(("bottleneck", "verb"), [("data", "loader"), ("forward", "latency"), ("weights", "search")])
+def test_what_is_slow_decides_who_looks_closer(tmp_path: Path, bottleneck: str, verb: str) -> None:
+    run = read_run(write_verb_runs(tmp_path)["profile"])
+    (step,) = after_profile(run, bottleneck=bottleneck, models=("timm:x",))
+    assert step[1].startswith(f"hound {verb} ")
+    assert "--models timm:x" in step[1]
