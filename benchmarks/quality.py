@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, RATE_FACTOR, Trial
+from modelhound.analysis.trials import CYCLES, FULL_EPOCHS, RATE_FACTOR, Trial
 from modelhound.compat import import_timm
 from modelhound.finals.held_items import HeldItems
 from modelhound.finals.trial_pool import TrialPool

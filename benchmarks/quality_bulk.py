@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, NUM_FOLDS, RATE_FACTOR, Trial
+from modelhound.analysis.trials import CYCLES, FULL_EPOCHS, NUM_FOLDS, RATE_FACTOR, Trial
 from modelhound.compat import import_timm
 from modelhound.finals.held_items import HeldItems
 from modelhound.finals.trials import Classroom, TrialRequest

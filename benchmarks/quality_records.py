@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from modelhound.analysis.finals import CYCLES, FULL_EPOCHS, NUM_FOLDS, Outcome, Trial
+from modelhound.analysis.trials import CYCLES, FULL_EPOCHS, NUM_FOLDS, Outcome, Trial
 from modelhound.finals.trials import TrialResult
 from modelhound.records import unpack_items
 

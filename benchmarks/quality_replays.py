@@ -11,18 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from modelhound.analysis.finals import (
-    CYCLES,
-    FULL_EPOCHS,
-    HIGH_NOTCHES,
-    USUAL_NOTCHES,
-    FinalsRace,
-    Outcome,
-    Trial,
-    num_starting,
-    trial_epochs,
-)
+from modelhound.analysis.finals import FinalsRace, num_starting
 from modelhound.analysis.foretelling import Law
+from modelhound.analysis.trials import CYCLES, FULL_EPOCHS, HIGH_NOTCHES, USUAL_NOTCHES, Outcome, Trial, trial_epochs
 from modelhound.settings import MOST_FINALISTS
 from quality_records import Floats, Records
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from modelhound.analysis.finals import draw_folds
+from modelhound.analysis.trials import draw_folds
 from modelhound.data import Dataset, open_dataset
 from modelhound.data.choosing import choose_balanced, strata
 

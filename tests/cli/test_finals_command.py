@@ -54,8 +54,8 @@ def test_the_network_that_learns_best_wins_and_leaves_a_checkpoint(
     first = finals["finalists"][0]
     low, high = first["interval"]
     assert low < first["predicted"] < high <= 1
-    assert first["score"] > 0.45
     assert len(finals["finalists"]) == 3
+    assert first["predicted"] > max(row["predicted"] for row in finals["finalists"][1:])
     assert 0 < finals["spent_seconds"] <= finals["budget_seconds"]
     assert (Path("raced") / finals["checkpoint"] / "model.safetensors").is_file()
     assert read_run(Path("raced")).headline == networks["sharp"]

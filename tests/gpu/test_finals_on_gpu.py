@@ -30,7 +30,7 @@ def test_the_network_that_learns_best_wins_on_a_gpu(tmp_path: Path) -> None:
 def test_processes_that_share_a_gpu_learn_what_one_would() -> None:
     import numpy as np
 
-    from modelhound.analysis.finals import draw_folds
+    from modelhound.analysis.trials import draw_folds
     from modelhound.compat import import_timm
     from modelhound.data import open_dataset
     from modelhound.finals.held_items import HeldItems

@@ -1,6 +1,8 @@
 """The plain path on a CUDA device gives what the CPU gives, within what fp32 arithmetic in another order may change."""
 
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from modelhound.features.staging import Staging
 from modelhound.meter import Meter, describe_machine, resolve_device
 from modelhound.models import SOURCES
 from modelhound.records import to_plain
-from modelhound.scores import FeatureSet, score
+from modelhound.scores import FeatureSet, logistic, score
 from modelhound.settings import SCORERS
 
 pytestmark = [
@@ -69,6 +71,48 @@ def test_a_probe_beside_other_work_finds_what_it_finds_alone() -> None:
         beside = score(feature_set, ["probe"], seed=0).values["probe"]
     assert beside.value == alone.value
     assert beside.value > 0.2  # a seventh would be guessing
+
+
+def test_probes_that_threads_ask_for_at_once_are_trained_as_one_and_find_what_each_finds_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(2000) % 7
+    shifts = torch.nn.functional.one_hot(labels, 200)
+    sets = [
+        FeatureSet(
+            features=(torch.randn(2000, 200, generator=generator) + strength * shifts).cuda(),
+            targets=labels.cuda(),
+            num_classes=7,
+        )
+        for strength in (1, 2, 3, 4)
+    ]
+    alone = [score(each, ["probe"], seed=0).values["probe"].value for each in sets]
+    torch.cuda.synchronize()
+    sizes: list[int] = []
+    combining = logistic._COMBINING
+    solve = combining._solve
+
+    def note_and_solve(problems: Sequence[logistic.Regression]) -> Sequence[torch.Tensor]:
+        sizes.append(len(problems))
+        return solve(problems)
+
+    monkeypatch.setattr(combining, "_solve", note_and_solve)
+
+    def ask(feature_set: FeatureSet) -> float:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            return score(feature_set, ["probe"], seed=0).values["probe"].value
+
+    with ThreadPoolExecutor(len(sets)) as threads:
+        with combining._leading:  # as if somebody else's were being trained
+            asked = [threads.submit(ask, each) for each in sets]
+            deadline = time.monotonic() + 60
+            while len(combining._waiting) < len(sets) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        found = [each.result() for each in asked]
+    assert sizes == [4]
+    assert found == pytest.approx(alone, abs=0.006)  # two of 400 items on the edge
+    assert found[0] < found[1] < found[3]
 
 
 def test_a_search_ranks_as_on_the_cpu(tmp_path: Path) -> None:

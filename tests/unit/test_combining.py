@@ -1,6 +1,7 @@
 """Problems of several threads: who waits is taken along, and everybody gets what is theirs."""
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,8 +32,9 @@ class Solving:
             asked = [threads.submit(self.combining.bring, first)]
             assert self.has_begun.wait(20)
             asked += [threads.submit(self.combining.bring, other) for other in others]
-            while len(self.combining._waiting) < len(others):
-                threading.Event().wait(0.001)
+            deadline = time.monotonic() + 20
+            while len(self.combining._waiting) < len(others) and time.monotonic() < deadline:
+                time.sleep(0.001)
             self.may_end.set()
             return [each.result() if each.exception() is None else ValueError() for each in asked]
 

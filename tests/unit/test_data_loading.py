@@ -9,8 +9,10 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from PIL import Image
@@ -193,14 +195,35 @@ def test_a_batch_for_which_there_is_no_shared_memory_is_a_data_error(photos: Dat
 
 
 def test_a_worker_whose_parent_was_killed_before_it_began_ends() -> None:
-    worker = multiprocessing.get_context("fork").Process(
-        target=loader_processes.begin_worker, args=(0,), kwargs={"parent": 1}
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of forking beside threads
-        worker.start()
+    worker = _fork(loader_processes.begin_worker, 0, parent=1)
     worker.join(60)
     assert worker.exitcode == 1
+
+
+def test_a_worker_ends_with_the_process_that_started_it() -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def work(parent: int) -> None:
+        loader_processes.begin_worker(0, parent=parent)
+        sender.send(os.getpid())
+        time.sleep(600)
+
+    def start_worker() -> None:
+        _fork(work, os.getpid()).join()
+
+    starter = _fork(start_worker)
+    worker = psutil.Process(receiver.recv())
+    starter.kill()
+    worker.wait(20)
+    assert not worker.is_running()
+
+
+def _fork(work: Any, *arguments: Any, **named: Any) -> Any:
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments, kwargs=named)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forking beside threads
+        process.start()
+    return process
 
 
 def test_a_killed_worker_is_a_data_error_with_advice(photos: Dataset) -> None:

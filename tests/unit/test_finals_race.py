@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from modelhound.analysis.finals import (
+from modelhound.analysis.finals import FinalsRace, num_starting
+from modelhound.analysis.trials import (
     CYCLES,
     FULL_EPOCHS,
     HIGH_NOTCHES,
     NUM_FOLDS,
     USUAL_NOTCHES,
-    FinalsRace,
     Outcome,
     Trial,
     beats_guessing,
     draw_folds,
-    num_starting,
     trial_epochs,
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from finals_networks import write_coloured, write_networks
-from modelhound.analysis.finals import draw_folds
+from modelhound.analysis.trials import draw_folds
 from modelhound.data import open_dataset
 from modelhound.errors import BrokenItemError
 from modelhound.finals.held_items import HeldItems

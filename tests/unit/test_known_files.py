@@ -1,12 +1,14 @@
 """A file that an earlier run has looked at is opened again only if somebody may have written to it."""
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from modelhound.data import open_dataset
+from modelhound.data import checking, open_dataset
+from modelhound.data.known_files import FileTrace
 from modelhound.data.sources.folder import FileReader
 
 MakeFolder = Callable[..., Path]
@@ -18,13 +20,13 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: list[str] = []
-        check = FileReader.check
+        look = FileReader.look
 
-        def noting(reader: FileReader, position: int) -> str:
+        def noting(reader: FileReader, position: int) -> tuple[str, str]:
             self.paths.append(reader.paths[position])
-            return check(reader, position)
+            return look(reader, position)
 
-        monkeypatch.setattr(FileReader, "check", noting)
+        monkeypatch.setattr(FileReader, "look", noting)
 
     def take(self) -> list[str]:
         paths, self.paths = sorted(self.paths), []
@@ -50,6 +52,33 @@ def test_a_second_look_opens_no_file_and_finds_the_same(image_folder: MakeFolder
     second = open_dataset(str(folder))
     assert looks.take() == []
     assert (first.digests, first.fingerprint) == (second.digests, second.fingerprint)
+
+
+def test_a_system_that_answers_slowly_is_asked_by_several_threads_and_says_the_same(
+    image_folder: MakeFolder, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = image_folder()
+    grow_old(folder)
+    first = open_dataset(str(folder))
+    looks.take()
+    monkeypatch.setattr(checking, "_FEW", 5)
+    monkeypatch.setattr(checking, "_SLOW_SECONDS", 0.0)
+    askers = set()
+    trace = FileReader.traces
+
+    def noting(reader: FileReader, positions: Sequence[int]) -> list[FileTrace | None]:
+        askers.add(threading.current_thread().name.rpartition("_")[0])
+        return trace(reader, positions)
+
+    monkeypatch.setattr(FileReader, "traces", noting)
+    second = open_dataset(str(folder))
+    assert "trace" in askers
+    assert looks.take() == []
+    assert (first.digests, first.fingerprint, first.item_names) == (
+        second.digests,
+        second.fingerprint,
+        second.item_names,
+    )
 
 
 def test_a_file_under_another_name_is_known(image_folder: MakeFolder, looks: Looks, tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ def test_every_phase_is_sampled_once_per_batch_and_the_sum_is_never_more_than_th
         assert sum(each.total for each in record.phases) <= record.wall_seconds
         assert len(record.warm_read_seconds) == settings.num_repeats()
         assert len(record.cold_read_seconds) == (settings.num_repeats() if record.cold else 0)
+        assert len(record.load_seconds) == (0 if record.form == "part" else 4)  # loading alone, timed once for all
+        assert record.form == "part" or record.load_seconds == records["full"].load_seconds
         kinds = [(each.scorer, each.num_classes, each.num_items) for each in record.scorings]
         assert kinds == [
             *(("sgd_probe", 7, count) for count in (8, 12)),

@@ -10,10 +10,11 @@ import torch
 from modelhound import scores
 from modelhound.errors import DataError, RequestError
 from modelhound.scores import FeatureSet, gbc, knn, score
-from modelhound.scores.algebra import Algebra, add_square, mirror
+from modelhound.scores.algebra import Algebra
 from modelhound.scores.leep import leep
 from modelhound.scores.nleep import start
 from modelhound.scores.probe import fit_probe
+from modelhound.scores.products import add_square, mirror
 from modelhound.scores.registry import REGISTRY
 from modelhound.scores.split import draw_held_out, draw_held_out_of_each_class
 from modelhound.settings import ACCURACY_SCORERS, DEFAULT_SCORERS, SCORERS, Task

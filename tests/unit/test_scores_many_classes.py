@@ -39,7 +39,7 @@ def _two_of_each() -> FeatureSet:
 @pytest.mark.parametrize("scorer", [name for name in SCORERS if name not in ("gbc", "nleep")])
 def test_no_scorer_holds_a_number_for_each_item_and_class(monkeypatch: pytest.MonkeyPatch, scorer: str) -> None:
     monkeypatch.setattr(scores.algebra, "BLOCK_BYTES", 2**20)
-    monkeypatch.setattr(scores.algebra, "_ROWS_TO_SORT", 256)
+    monkeypatch.setattr(scores.products, "_ROWS_TO_SORT", 256)
     monkeypatch.setattr(knn, "BLOCK_ROWS", 256)
     given = _two_of_each()
     with LargestTensor() as largest:

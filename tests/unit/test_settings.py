@@ -57,7 +57,7 @@ def test_a_value_that_cannot_be_used_is_refused_with_what_is_allowed(name: str, 
 
 @pytest.mark.parametrize("data", ["", "caf\udce9"])
 def test_a_data_reference_must_be_text(data: str) -> None:
-    with pytest.raises(RequestError, match="cannot (use --data|open data)"):
+    with pytest.raises(RequestError, match=r"cannot (use --data|open data)"):
         SearchSettings(data)
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
+import pytest
 import torch
 from torch import nn
 
 from modelhound.data import Preprocessing
+from modelhound.features import shelf as shelf_module
 from modelhound.features.shelf import Shelf, install
 from modelhound.features.workshop import Blueprint, Specimen
 from modelhound.models import ModelRef, Network
@@ -108,6 +110,25 @@ def test_those_used_longest_ago_go_first() -> None:
     assert fetch(1) == held[1].data_ptr()
     assert fetch(2) != held[2].data_ptr()
     assert torch.equal(held[0], torch.zeros(5, 144, dtype=torch.bfloat16))  # who holds one keeps it
+
+
+def test_what_must_go_is_gone_before_others_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that is run whole would else be held beside the one it takes the place of."""
+    blueprint, shelf = make_blueprint(torch.bfloat16), Shelf("cpu")
+    one, other = (make_specimen(blueprint, str(fill), {"3.weight": torch.full((5, 144), fill)}) for fill in (1.0, 2.0))
+    shelf.limit(5 * 144 * 2)
+    shelf.fetch(one, ["3.weight"])
+    held_bytes = []
+    make = shelf_module._as_wanted
+
+    def noting(tensor: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
+        held_bytes.append(shelf._held_bytes)
+        return make(tensor, template)
+
+    monkeypatch.setattr(shelf_module, "_as_wanted", noting)
+    shelf.fetch(other, ["3.weight"])
+    assert held_bytes == [0]
+    assert shelf._held_bytes == 5 * 144 * 2
 
 
 def test_a_smaller_limit_drops_at_once_and_nothing_stays_on_a_shelf_without_room() -> None:

@@ -216,7 +216,7 @@ def _judge(job: _Job) -> BottleneckFound:
         f"{_CURES[bottleneck]} {_times(speedups[bottleneck])} faster {_times_interval(interval)}"
     )
     if bottleneck == "forward" and job.hidden > _NOTABLE * wall:
-        sentence += f", as {seconds_text(job.hidden)} of loading, which now go on meanwhile, would be waited for"
+        sentence += f", since {seconds_text(job.hidden)} of loading that it hides would be waited for"
     if warm is not None and warm >= 1.05:
         sentence += f", with the weights in the page cache {_times(warm)}"
     return BottleneckFound(

@@ -48,7 +48,7 @@ def ranking_columns(ranking: Ranking, *, top: int | None = None) -> dict[str, Te
         "rank": TextColumn(
             texts=tuple(f"{row.rank}{'=' if row.tied else ' '}" for row in rows),
             values=tuple(float(row.rank) for row in rows),
-            note="= where several share it",
+            note="with = where several share it",
         ),
         "model": _names(row.model for row in rows),
         "score": TextColumn(
@@ -89,7 +89,7 @@ def finals_columns(finals: FinalsAnswer) -> dict[str, TextColumn]:
         "place": TextColumn(
             texts=tuple(f"{place}{'=' if places.count(place) > 1 else ' '}" for place in places),
             values=tuple(map(float, places)),
-            note="= where several share it",
+            note="with = where several share it",
         ),
         "model": _names(row.model for row in rows),
         "chance": TextColumn(

@@ -7,23 +7,28 @@ from cyclopts import Parameter
 from modelhound.analysis.wording import bytes_text
 from modelhound.cli.app import DONE, Json
 from modelhound.cli.console import bars, open_console, print_json
+from modelhound.cli.grouping import in_groups
 from modelhound.cli.offering import Open, open_page
 from modelhound.settings import ReportSettings
 
 if TYPE_CHECKING:
     from modelhound.report.making import ReportResult
 
-_NEWEST = ReportSettings()
+_TOPICS = {"Runs": ("runs",), "Output": ("out", "charts", "markdown", "export", "mlflow")}
+if TYPE_CHECKING:
+    Asked = ReportSettings
+else:
+    Asked = in_groups(ReportSettings, _TOPICS)
 
 
 def report(
-    settings: Annotated[ReportSettings, Parameter(name="*")] = _NEWEST, *, show: Open = False, json: Json = False
+    settings: Annotated[Asked | None, Parameter(name="*")] = None, *, show: Open = False, json: Json = False
 ) -> int:
     """Make one page of a run that opens anywhere, or of several runs side by side."""
     from modelhound.report.making import run_report
 
     with bars() as watch:
-        result = run_report(settings, watch=watch)
+        result = run_report(settings or ReportSettings(), watch=watch)
     if json:
         print_json(result.to_json())
     else:

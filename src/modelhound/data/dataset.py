@@ -209,9 +209,8 @@ def _list(reference: str, request: DataRequest) -> Listing:
     if unfit:
         name = min(unfit)
         others = " or ".join(each.form for each in SOURCES if name in each.options) or "nothing"
-        raise DataError(
-            f"cannot use --{name} with {reference!r}, which is taken for {source.form}: expected {others}, leave --{name} out"
-        )
+        taken = "" if reference in source.form else f", which is taken for {source.form}"
+        raise DataError(f"cannot use --{name} with {reference!r}{taken}: expected {others}, leave --{name} out")
     return source.list_items(reference, request)
 
 

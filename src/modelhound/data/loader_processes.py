@@ -33,10 +33,8 @@ _LOOK_SECONDS = 5.0
 
 def begin_worker(worker: int, *, parent: int) -> None:
     """In a worker: leave Ctrl-C to the main process, which ends the workers, and never write to its terminal. A batch that it
-    cannot hand over, for want of shared memory, ends it: Python would drop the batch, and somebody would wait for it. So does a
-    parent that was killed meanwhile: torch takes whoever adopts a worker for its parent, and lets it wait for ever."""
-    if multiprocessing.get_start_method() != "forkserver" and os.getppid() != parent:
-        os._exit(1)
+    cannot hand over, for want of shared memory, ends it: Python would drop the batch, and somebody would wait for it."""
+    _end_with(parent)
     queues.Queue._on_queue_feeder_error = staticmethod(lambda error, batch: os._exit(1))  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")
@@ -44,6 +42,22 @@ def begin_worker(worker: int, *, parent: int) -> None:
     for stream in (1, 2):
         os.dup2(nowhere, stream)
     os.close(nowhere)
+
+
+def _end_with(parent: int) -> None:
+    """End this process with the one that started it. torch watches whoever is the parent when it begins to: whoever adopts a
+    worker whose parent was killed before that, or a server that forks for others, with which a worker may outlive them all."""
+    if multiprocessing.get_start_method() != "forkserver" and os.getppid() != parent:
+        os._exit(1)
+    starter = multiprocessing.parent_process()
+
+    def wait() -> None:
+        assert starter is not None
+        starter.join()
+        os._exit(1)
+
+    if starter is not None:
+        threading.Thread(target=wait, name="end with the parent", daemon=True).start()
 
 
 def stop_workers(iterator: Iterator[Any] | None) -> None:

@@ -51,14 +51,18 @@ class Shelf:
         if missing and specimen.files is not None:
             specimen.files.check_whole()
         with self._alone:
-            self._make_room(sum(specimen.blueprint.templates[name].nbytes for name in missing))
+            self._make_room(self._coming_bytes(specimen, missing))
         for name, tensor in zip(missing, self._make(specimen, missing), strict=True):
-            if (
-                tensor.data_ptr() != specimen.tensors[name].data_ptr()
-            ):  # one that is used where it lies takes no room here
+            is_copy = tensor.data_ptr() != specimen.tensors[name].data_ptr()
+            if is_copy:  # one that is used where it lies takes no room here
                 self._put(keys[name], tensor)
             found[name] = tensor
         return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    def _coming_bytes(self, specimen: Specimen, names: Sequence[str]) -> int:
+        if self._device == "cpu":
+            return copied_bytes(specimen, names)
+        return sum(specimen.blueprint.templates[name].nbytes for name in names)
 
     def _make(self, specimen: Specimen, names: Sequence[str]) -> list[Tensor]:
         """As the module wants them; on a device beside its other work."""

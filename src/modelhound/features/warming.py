@@ -1,7 +1,8 @@
 """What a CUDA device does for the first time takes a second or two; here it is done beside other work.
 
 In:  a device
-Out: nothing: libraries are loaded, decoders are tried, and kernels that nearly every network calls are on the device
+Out: nothing: libraries are loaded, decoders are tried, memory is pinned, and kernels that nearly every network calls are on
+     the device
 Nothing here knows a model or an item. What goes wrong here goes wrong again where it matters, and is told there.
 """
 
@@ -13,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from modelhound.data.decode.decoders import find_decoders
+from modelhound.features.staging import staging_for
 
 __all__ = ["warm_up"]
 
@@ -22,7 +24,7 @@ _SIDE, _CHANNELS = 56, 64
 def warm_up(device: str) -> None:
     """Begin, in threads of their own, and come back at once; on a CPU there is nothing to do."""
     if device != "cpu":
-        for work in (_call_kernels, find_decoders):
+        for work in (_call_kernels, find_decoders, staging_for):
             threading.Thread(target=_quietly, args=(work, device), name="warm up").start()
 
 

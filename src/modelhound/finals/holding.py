@@ -12,20 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from modelhound.analysis.finals import (
+from modelhound.analysis.finals import FinalsRace, Standing, num_starting
+from modelhound.analysis.foretelling import CONFIDENCE, foretell
+from modelhound.analysis.trials import (
     CYCLES,
     FULL_EPOCHS,
     HIGH_NOTCHES,
     RATE_FACTOR,
     USUAL_NOTCHES,
-    FinalsRace,
     Outcome,
-    Standing,
     Trial,
     beats_guessing,
-    num_starting,
 )
-from modelhound.analysis.foretelling import CONFIDENCE, foretell
 from modelhound.data import Dataset
 from modelhound.errors import BudgetError
 from modelhound.finals.held_items import HeldItems

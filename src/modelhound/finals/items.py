@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from modelhound.analysis.finals import NUM_FOLDS, draw_folds
+from modelhound.analysis.trials import NUM_FOLDS, draw_folds
 from modelhound.data import Dataset
 from modelhound.data.choosing import strata
 from modelhound.errors import DataError, RequestError

@@ -40,7 +40,7 @@ def look_at_items(
     places = {int(position): place for place, position in enumerate(shown)}
     directions = main_directions(np.asarray(features, dtype=np.float32)[shown])
     targets, class_names = _tell_targets(dataset)
-    right = np.nanmean(np.stack(scores), axis=0) if dataset.task == "classification" else None
+    right = np.stack(scores)[:, hardest].mean(axis=0) if dataset.task == "classification" else None
     return ItemMap(
         model=best.model,
         method=MAP_METHOD,
@@ -57,9 +57,9 @@ def look_at_items(
                 place=places[int(position)],
                 target=class_names[int(targets[position])] if class_names else f"{targets[position]:.4g}",
                 hardness=float(hardness[position]),
-                right_share=None if right is None else float(right[position]),
+                right_share=None if right is None else float(right[rank]),
             )
-            for position in hardest
+            for rank, position in enumerate(hardest)
         ),
     )
 

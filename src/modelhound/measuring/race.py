@@ -22,7 +22,7 @@ from modelhound.features.engine import Rows
 from modelhound.features.many import Session
 from modelhound.features.workshop import Specimen
 from modelhound.measuring.deciding import decide_rungs, find_losers, order_by_rungs, possible_rungs
-from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer
+from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer, tested_only
 from modelhound.measuring.verdicts import Judged, Verdicts
 from modelhound.meter import Meter
 from modelhound.records import Failure, ModelMeasured, PhaseSamples, Progress
@@ -176,7 +176,7 @@ class Race:
         own["score"] = own.get("score", 0.0) + meter.wall_seconds
 
     def _item_scores(self, model: str) -> NDArray[np.float64]:
-        """Of the decisive scorer, for all items so far; an item that it did not test counts nothing for anybody."""
+        """Of the decisive scorer, for those of the items so far that it tested, which are the same of every model."""
         features = torch.cat(self._features[model]).to(self._job.device)
         targets = self._targets[self._places[: len(features)]].to(features.device)
         layers = [features] if features.ndim == 2 else list(features.unbind(1))
@@ -186,7 +186,7 @@ class Race:
         ]
         best = max((each.values[self._decisive] for each in found), key=lambda each: each.value)
         assert best.item_scores is not None
-        return np.nan_to_num(best.item_scores.astype(np.float64))
+        return tested_only(best.item_scores)
 
     def _tell_remembered(self, model: str) -> None:
         """A model of which everything is known: its features and what all scorers say of them."""
@@ -254,7 +254,7 @@ class Race:
         )
         decisive = judged.scores.values[self._decisive].item_scores
         assert decisive is not None
-        self.finals[model] = np.nan_to_num(decisive.astype(np.float64))
+        self.finals[model] = tested_only(decisive)
         self._take_lead(model)
         return record
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from modelhound.data import Dataset, InputForm, Preprocessing
 from modelhound.data.loading import BATCHES_AHEAD
@@ -30,7 +31,7 @@ from modelhound.records import (
 from modelhound.scores import FeatureSet, Groundwork, Scores, score
 from modelhound.settings import ACCURACY_SCORERS, SearchSettings, decisive_scorer
 
-__all__ = ["Job", "Seen", "make_record", "score_best_layer"]
+__all__ = ["Job", "Seen", "make_record", "score_best_layer", "tested_only"]
 
 _NOTHING = 0.5  # of what guessing among the classes reaches
 
@@ -103,6 +104,11 @@ def score_best_layer(
         by_layer.append(dataclasses.replace(scored, groundwork=Groundwork()))  # large, and not needed any more
     best = max(range(len(by_layer)), key=lambda place: by_layer[place].values[decisive].value)
     return by_layer[best], best
+
+
+def tested_only(item_scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Without the items that a scorer learned from: which these are, the seed decides, and not the model."""
+    return item_scores[~np.isnan(item_scores)].astype(np.float64)
 
 
 def make_record(

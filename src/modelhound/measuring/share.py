@@ -20,7 +20,7 @@ from modelhound.features.engine import Rows
 from modelhound.features.many import Session
 from modelhound.measuring.deciding import open_session
 from modelhound.measuring.race import Race
-from modelhound.measuring.scoring import Job
+from modelhound.measuring.scoring import Job, tested_only
 from modelhound.models import ModelRef
 from modelhound.plan import Chain, Costs
 from modelhound.records import Failure, ModelMeasured, unpack_items
@@ -176,8 +176,7 @@ def _job(
 
     def tell(record: Failure | ModelMeasured | object) -> None:
         if isinstance(record, ModelMeasured):
-            item_scores = unpack_items(record.item_scores[decisive]).astype(np.float64)
-            send(Final(record=record, item_scores=np.nan_to_num(item_scores)))
+            send(Final(record=record, item_scores=tested_only(unpack_items(record.item_scores[decisive]))))
         elif isinstance(record, Failure):  # plans and timelines of one share say little
             send(record)
 

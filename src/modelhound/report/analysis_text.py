@@ -315,6 +315,8 @@ def _method(
         "A joint model reads its trunk once and every head from a file of its own; apart, each model is a job of its own.",
         "Classes to score by are made up: only the time is wanted. "
         f"The first scorer with {first.scorings[0].num_classes if first.scorings else 0} classes counts into the job.",
+        "Loader processes work while the network does, so loading is also timed by itself: with the forward pass for free, "
+        "what it hides of that would be waited for.",
         f"The phases leave at most {findings.unaccounted:.1%} of any wall clock unaccounted for. Intervals are "
         f"{findings.confidence:.0%}, from how batches vary, and readings and scores that are repeated.",
     ]

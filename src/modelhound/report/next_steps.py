@@ -40,7 +40,7 @@ def after_search(view: SearchView) -> Steps:
     if finals is None:
         if num_tied > 1 and view.run.answer is not None:
             label = f"Or see what short fine-tuning tells of the {num_tied} that share rank 1"
-            steps.append((label, command_to_repeat("search", settings, finals="auto")))
+            steps.append((label, command_to_repeat("search", settings, finals="auto", finals_budget=None)))
         return tuple(steps)
     if finals.read_back is not None:
         label = "Or go on from its checkpoint of the finals, which learned from a part of the items"
@@ -75,9 +75,7 @@ def after_loader(run: Run) -> Steps:
     out = run.settings.get("out")
     if out:
         return (("Use it", command_on_same_data("search", run.settings, loader=out)),)
-    return (
-        ("Use it: a search of data like this takes it over by itself", command_on_same_data("search", run.settings)),
-    )
+    return (("Use it, which a search of data like this does by itself", command_on_same_data("search", run.settings)),)
 
 
 def after_train(run: Run, *, model: str, bound: str) -> Steps:

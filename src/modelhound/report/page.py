@@ -33,6 +33,7 @@ _SHORT_NAME = 44  # characters that are never broken into lines where there is r
 _MOST_ELEMENTS = 200  # rows of a table that are there as HTML; those after them are made when they are looked for
 _PACKED = 500  # rows of a chart from which on their names are told once
 _DIGITS = 6
+_FEW = 32  # different texts in a column of thousands
 
 
 def render_page(page: Page, *, sources: str, live: str = "") -> str:
@@ -137,12 +138,21 @@ def _chart_document(page: Page) -> dict[str, Any]:
     return {"charts": charts, "configs": configs, "colours": COLOUR_PAIRS}
 
 
-def _packed(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | dict[str, list[Any]]:
-    """Many rows of the same names as one list for each name."""
+def _packed(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | dict[str, Any]:
+    """Many rows of the same names as one column for each name."""
     names = rows[0].keys() if rows else ()
     if len(rows) < _PACKED or any(row.keys() != names for row in rows):
         return rows
-    return {name: [_short(row[name]) if isinstance(row[name], float) else row[name] for row in rows] for name in names}
+    return {name: _column([row[name] for row in rows]) for name in names}
+
+
+def _column(values: list[Any]) -> list[Any] | dict[str, Any]:
+    """The values; of a few texts that come again and again, each text once and where it stands."""
+    if not any(isinstance(value, float | int) for value in values):
+        places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+        if len(places) <= _FEW:
+            return {"of": list(places), "at": [places[value] for value in values]}
+    return [_short(value) if isinstance(value, float) else value for value in values]
 
 
 def _as_script_data(document: Any) -> Markup:

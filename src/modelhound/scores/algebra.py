@@ -22,14 +22,12 @@ import torch
 
 from modelhound.scores.feature_set import FeatureSet
 from modelhound.scores.groundwork import Groundwork, Nearest, Spectrum
+from modelhound.scores.products import add_by_class, add_square, mirror
 from modelhound.scores.split import Split, draw_held_out, draw_held_out_of_each_class, standardise
 
-__all__ = ["BLOCK_BYTES", "MOST_MAIN_DIRECTIONS", "Algebra", "add_by_class", "add_square", "mirror"]
+__all__ = ["BLOCK_BYTES", "MOST_MAIN_DIRECTIONS", "Algebra"]
 
 BLOCK_BYTES = 64 * 2**20
-_ROWS_TO_SORT = 2048  # by class in one product: more would spend more on products with 0, fewer would make them small
-_FEW_CLASSES = 256
-_PANELS = 8  # of a symmetric product, of which only those on and below the diagonal are made
 
 MOST_MAIN_DIRECTIONS = 64
 """How many of the largest principal components `Algebra.main_components` keeps."""
@@ -327,34 +325,3 @@ class Algebra:
         step = max(1, BLOCK_BYTES // (8 * max(1, width)))
         for start in range(0, length, step):
             yield slice(start, min(start + step, length))
-
-
-def add_by_class(total: torch.Tensor, labels: torch.Tensor, values: torch.Tensor) -> None:
-    """Add each row of `values` to the row of `total` that its label names."""
-    # a product and not index_add, which on a GPU adds up in no fixed order; with those classes only that are there
-    for some_labels, some in zip(torch.split(labels, _ROWS_TO_SORT), torch.split(values, _ROWS_TO_SORT), strict=True):
-        if len(total) <= _FEW_CLASSES:  # nearly all of them are there, and to look is to wait for the device
-            members = torch.zeros(len(total), len(some), dtype=values.dtype, device=values.device)
-            total.addmm_(members.scatter_(0, some_labels[None], 1.0), some)
-            continue
-        classes, places = torch.unique(some_labels, return_inverse=True)
-        members = torch.zeros(len(classes), len(some), dtype=values.dtype, device=values.device)
-        members[places, torch.arange(len(some), device=places.device)] = 1.0
-        total[classes] += members @ some
-
-
-def add_square(total: torch.Tensor, rows: torch.Tensor) -> None:
-    """Add rows'rows to `total`, on and below the diagonal only: little more than half the work."""
-    step = max(1, -(-len(total) // _PANELS))
-    for start in range(0, len(total), step):
-        stop = min(start + step, len(total))
-        total[start:stop, :stop].addmm_(rows[:, start:stop].T, rows[:, :stop])
-
-
-def mirror(total: torch.Tensor) -> torch.Tensor:
-    """The symmetric matrix whose part on and below the diagonal this is; in place."""
-    step = max(1, -(-len(total) // _PANELS))
-    for start in range(0, len(total), step):
-        stop = min(start + step, len(total))
-        total[:start, start:stop] = total[start:stop, :start].T
-    return total

@@ -85,7 +85,7 @@ class _Look:
     """Places, seen from the host.
 
     The basis of each holds the last moves, how the slope turned over each, which together show the curvature, and the slope;
-    moves that were not made yet are 0. The two-loop recursion needs nothing of these vectors but their products with each other,
+    moves that were not made yet are 0. The two-loop recursion needs nothing of these vectors but their products,
     and its outcome is a sum of them. So the products go to the host together with the values, the recursion runs there on small
     numbers, and a device is asked once per step instead of forty times.
     """

@@ -18,8 +18,9 @@ Nguyen et al., "LEEP: A New Measure to Evaluate Transferability of Learned Repre
 
 import torch
 
-from modelhound.scores.algebra import Algebra, add_by_class
+from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import Missing, Score
+from modelhound.scores.products import add_by_class
 
 __all__ = ["leep", "score_by_leep"]
 

@@ -27,10 +27,11 @@ from dataclasses import dataclass
 
 import torch
 
-from modelhound.scores.algebra import Algebra, add_square, mirror
+from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import Score
 from modelhound.scores.logistic import Regression, prepare, regress
 from modelhound.scores.outcomes import judge_items
+from modelhound.scores.products import add_square, mirror
 from modelhound.scores.split import Split
 
 __all__ = ["Probe", "fit_probe", "judge_probe", "score_by_probe"]

@@ -30,8 +30,9 @@ from dataclasses import dataclass
 
 import torch
 
-from modelhound.scores.algebra import Algebra, add_square, mirror
+from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import Score
+from modelhound.scores.products import add_square, mirror
 
 __all__ = ["find_shrinkage", "score_by_sfda"]
 

@@ -121,7 +121,7 @@
 
   const unpacked = (rows) => { // many rows come as one list for each name
     if (Array.isArray(rows)) return rows;
-    const columns = Object.entries(rows);
+    const columns = Object.entries(rows).map(([name, values]) => [name, Array.isArray(values) ? values : values.at.map((place) => values.of[place])]);
     return columns[0][1].map((_, place) => Object.fromEntries(columns.map(([name, values]) => [name, values[place]])));
   };
   const recolour = (value) => {
