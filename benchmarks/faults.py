@@ -5,7 +5,7 @@ bytes. What tests note (tests/fault_log.py) is added to a log, one line a part, 
 was run on different days adds up. What people have to say of it, below "## Notes" in FILE.md, is kept.
 
     python benchmarks/faults.py [--parts verbs,ray,hostile,fuzz,rest,long] [--kills 200] [--verbs search,train] [--only WORDS]
-                                [--seed 0] [--inputs 300] [--fuzz-seconds 20] [--minutes 45] [--log FILE.jsonl] [--out FILE.md]
+                                [--seed 0] [--inputs 300] [--fuzz-seconds 20] [--minutes 60] [--log FILE.jsonl] [--out FILE.md]
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--inputs", type=int, default=300, help="per parser")
     parser.add_argument("--fuzz-seconds", type=int, default=20, help="per parser")
-    parser.add_argument("--minutes", type=float, default=45.0, help="for each part at most")
+    parser.add_argument("--minutes", type=float, default=60.0, help="for each part at most")
     parser.add_argument("--log", type=Path, default=None, help="adds up over several runs; the default is forgotten")
     parser.add_argument("--out", type=Path, default=None)
     asked = parser.parse_args()

@@ -61,7 +61,7 @@ class Candidate:
     model: str
     settings: ModelSettings
     notches: tuple[int, ...]
-    """Learning rates that the truth is the best of, as `analysis.finals` counts them."""
+    """Learning rates that the truth is the best of, as `analysis.trials` counts them."""
     published: float = 0.0
     """The accuracy that its makers tell, of whatever task it was made for; a derivative has its parent's, a random one none."""
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -58,6 +59,24 @@ def test_what_goes_wrong_is_told_to_those_it_concerns_and_the_next_goes_on() -> 
     assert found[:2] == [4, 16]
     assert [type(each) for each in found[2:]] == [ValueError, ValueError]
     assert solving.combining.bring(3) == 9
+
+
+def test_an_error_does_not_hold_on_to_what_was_being_solved() -> None:
+    class Large:
+        pass
+
+    held: list[weakref.ref[Large]] = []
+
+    def fail(numbers: Sequence[int]) -> list[int]:
+        stacked = Large()
+        held.append(weakref.ref(stacked))
+        raise MemoryError
+
+    combining = Combining(fail, kind=lambda number: 0, most=lambda number: 1)
+    with pytest.raises(MemoryError) as error:
+        combining.bring(1)
+    assert held[0]() is None
+    assert error.value is not None
 
 
 @pytest.mark.parametrize("number", [1, 2])

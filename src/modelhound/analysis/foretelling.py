@@ -104,7 +104,7 @@ LAWS = (
         overall=0.0441,
     ),
 )
-"""One for each stage of `analysis.finals`, as benchmarks/quality.py judge prints them (benchmarks/results/quality_*.md)."""
+"""One for each stage of `analysis.trials`, as benchmarks/quality.py judge prints them (benchmarks/results/quality_*.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

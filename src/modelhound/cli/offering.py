@@ -5,6 +5,7 @@ Out: files, lines on the screen, a page in the browser
 Nothing here knows a verb.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -106,7 +107,7 @@ def show_failures(failures: "Iterable[Failure]", console: "Console") -> None:
     alike: dict[tuple[str, str], list[Failure]] = {}
     for failure in failures:
         name = failure.model.partition(":")[2]
-        reason = failure.error.replace(failure.model, "").replace(name, "") if name else failure.error
+        reason = re.sub(rf"\S*{re.escape(name)}\S*", "", failure.error) if name else failure.error
         alike.setdefault((failure.phase, reason), []).append(failure)
     for (phase, _), group in alike.items():
         others = list(dict.fromkeys(each.model for each in group[1:] if each.model != group[0].model))

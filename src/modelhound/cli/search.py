@@ -124,8 +124,10 @@ def _show_foreseen(foreseen: "SearchForeseen") -> None:
         for child in top.children:
             _add_branch(tree, child)
         console.print(tree)
-    for failure in foreseen.failures:
-        console.print(f"Cannot be used: {failure.model}: {failure.error}", style="red", markup=False, highlight=False)
+    show_failures(foreseen.failures, console)
+    if not foreseen.num_models and not foreseen.num_remembered:
+        console.print("No model can be used.", style="bold red")
+        return
     sentences = [_work_sentence(foreseen)]
     if foreseen.num_remembered and foreseen.num_models:
         sentences.append(f"{foreseen.num_remembered} more are remembered and only have to be scored.")

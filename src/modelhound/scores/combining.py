@@ -6,6 +6,7 @@ Nothing here knows what the problems are. A problem that comes alone is solved a
 """
 
 import threading
+import traceback
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Generic, TypeVar
@@ -52,6 +53,7 @@ class Combining(Generic[Problem, Found]):
         try:
             found = self._solve([each for each, _ in group])
         except BaseException as error:
+            traceback.clear_frames(error.__traceback__)  # or whoever keeps the error keeps all that filled the memory
             for _, future in group:
                 future.set_exception(error)
             return

@@ -36,7 +36,7 @@ from modelhound.scores.split import Split
 
 __all__ = ["Probe", "fit_probe", "judge_probe", "score_by_probe"]
 
-_FAR_OFF = 10.0  # of a feature's mean square over all items, in units of its variance over the training items
+_FAR_OFF = 100.0  # of a feature's mean square over all items, in units of its variance over the training items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
