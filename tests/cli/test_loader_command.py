@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def test_json_is_one_document_with_the_promised_keys(capsys: pytest.CaptureFixtu
 
 
 def test_the_tables_the_charts_and_a_second_start_that_measures_nothing(
-    capsys: pytest.CaptureFixture[str], photos: str
+    capsys: pytest.CaptureFixture[str], photos: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (Path(photos) / "class0" / "broken.jpg").write_bytes(b"no image")
     argv = ["loader", photos, *SMALL, "--grid", "--run", "mine", "--charts", "svg"]
@@ -65,9 +66,11 @@ def test_the_tables_the_charts_and_a_second_start_that_measures_nothing(
     wanted = ("fixed_batch", "fixed_workers", "fixed_model", "regret", "run_length", "sub_times")
     assert drawn == {f"loader_raw_{name}.svg" for name in wanted}
     before = [record for record in read_run(Path("mine")).records if type(record).__name__ != "RunStarted"]
+    monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = hound(capsys, *argv[:-2])
     assert code == 0
     assert "8 runs were finished by an earlier start" in out
+    assert re.search(r"^ +\d+ +\d+ +[\d.]+% +[\d.]+% – [\d.]+% .*recommended", out, flags=re.MULTILINE)  # in one line
     assert [record for record in read_run(Path("mine")).records if type(record).__name__ != "RunStarted"] == before
     assert "loader" in hound(capsys, "runs", ".")[1]
 

@@ -104,8 +104,13 @@ def test_what_happened_to_many_models_in_the_same_way_is_said_once(capsys: pytes
     names = ("hf:org/a", "hf:org/b", "hf:org/c")
     alike = [Failure(model=name, phase="read weights", error=f"cannot fetch {name}: no hub") for name in names]
     other = Failure(model="hf:org/d", phase="forward", error="out of memory")
-    show_failures([*alike, other], open_console())
+    tagged = [
+        Failure(model=f"timm:net{number}", phase="build model", error=f"cannot fetch hf:timm/net{number}.tag_{number}")
+        for number in (1, 2)
+    ]
+    show_failures([*alike, other, *tagged], open_console())
     assert capsys.readouterr().out.splitlines() == [
         "Failed: hf:org/a in phase 'read weights': cannot fetch hf:org/a: no hub. The same of hf:org/b, hf:org/c",
         "Failed: hf:org/d in phase 'forward': out of memory",
+        "Failed: timm:net1 in phase 'build model': cannot fetch hf:timm/net1.tag_1. The same of timm:net2",
     ]

@@ -25,7 +25,9 @@ def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
     return code, captured.out, captured.err
 
 
-def test_a_profile_shows_every_configuration_and_says_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_shows_every_configuration_and_says_what_it_found(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, out, err = hound(
         capsys, "profile", "digits", *SMALL, "--parts", "full,50%,1", "--joint", "50%", "--classes", "20,2",
         "--run", "mine", "--charts", "png,svg", "--analysis", "analysis", "--items", "100,1000",
@@ -45,6 +47,25 @@ def test_a_profile_shows_every_configuration_and_says_what_it_found(capsys: pyte
     assert all((Path("analysis") / picture).is_file() for picture in pictures)
     assert "## How it was measured" in page
     assert str(Path.cwd()) not in page
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = hound(
+        capsys,
+        "profile",
+        "digits",
+        *SMALL,
+        "--parts",
+        "full,50%,1",
+        "--joint",
+        "50%",
+        "--classes",
+        "20,2",
+        "--run",
+        "mine",
+    )
+    for configuration in ("full", "last 50%", "last 1", "joint 50%", "apart 2"):
+        assert re.search(rf"\b{configuration}( +[\d.,]+){{3,}} *$", out, flags=re.MULTILINE), (
+            configuration
+        )  # in one line
 
 
 def test_the_json_holds_samples_findings_and_nothing_is_measured_twice(capsys: pytest.CaptureFixture[str]) -> None:

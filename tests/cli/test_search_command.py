@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -356,6 +357,15 @@ def test_an_unexpected_error_is_one_line_and_exit_code_1(
     assert "Traceback" not in err
 
 
+def test_a_list_of_models_is_readable_in_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = hound(capsys, "models", "zoo:resnet*")
+    assert re.search(r"zoo:resnet-shapes-garments_b +103\.4.k +garments_b \(trunk: resnet-shapes\)", out)
+    assert "downloads" not in out  # of which there are none
+
+
 def test_runs_and_models_list_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert "No runs" in hound(capsys, "runs")[1]
     hound(capsys, "search", "digits", *SMALL)
@@ -428,6 +438,14 @@ def test_a_plan_refuses_what_the_search_refuses(capsys: pytest.CaptureFixture[st
     code, _, err = hound(capsys, "search", "digits", *SMALL, "--scorers", "hscore", "--explain")
     assert code == 2
     assert "cannot rank by hscore alone" in err
+
+
+def test_an_explanation_says_when_no_model_can_be_used(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("broken.py").write_text("def make():\n    raise RuntimeError('it is gone')\n")
+    code, out, _ = hound(capsys, "search", "digits", "--limit", "40", "--models", "py:broken.py:make", "--explain")
+    assert code == 1
+    assert "it is gone" in out
+    assert out.splitlines()[-1] == "No model can be used."
 
 
 @pytest.mark.parametrize("option", ["--live", "--open"])

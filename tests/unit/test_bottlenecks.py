@@ -4,7 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from modelhound.analysis.bottlenecks import GROUPS, PHASES, find_bottlenecks, repeat_ratio, seconds_at
+from modelhound.analysis.bottlenecks import find_bottlenecks, repeat_ratio
+from modelhound.analysis.job_lines import GROUPS, PHASES, seconds_at
 from modelhound.records import ConfigurationProfiled, Machine, PhaseSamples, ScoringTimed
 from modelhound.report.analysis_text import profile_analysis
 

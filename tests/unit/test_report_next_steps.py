@@ -75,6 +75,17 @@ def test_finals_that_ran_out_of_time_can_go_on_and_their_checkpoint_too(tmp_path
     )
 
 
+def test_what_is_not_finished_goes_on_and_what_found_nothing_is_looked_into(tmp_path: Path) -> None:
+    begun = build_page([read_run(write_search(tmp_path / "begun", ["zoo:a", "zoo:b"], finish=False))])
+    assert [line for _, line in begun.next_steps] == ["hound search fashion --limit 120 --models zoo:a zoo:b"]
+    failed = build_page([read_run(write_search(tmp_path / "failed", [], failures=("zoo:a",)))])
+    assert [line for _, line in failed.next_steps] == ["hound doctor"]
+    run = read_run(write_verb_runs(tmp_path)["train"])
+    settings = {"data": "photos", "run": "my runs/one"}
+    stopped = msgspec.structs.replace(run, answer=None, settings=settings)
+    assert [line for _, line in build_page([stopped]).next_steps] == ["hound train photos --run 'my runs/one'"]
+
+
 @pytest.mark.parametrize(
     ("bound", "line"),
     [

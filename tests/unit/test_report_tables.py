@@ -56,6 +56,13 @@ def test_a_cell_that_is_written_already_stays_so_and_keeps_its_place() -> None:
     assert table.rows[0][0] == Cell("10%", 0.1)
 
 
+def test_a_single_row_of_many_columns_is_read_downwards() -> None:
+    table = flat_table("One", [{f"value_{place}": place for place in range(13)}])
+    assert table is not None
+    assert [each.name for each in table.columns] == ["what", "value"]
+    assert [cell.text for cell in table.rows[2]] == ["value 2", "2"]
+
+
 def test_the_model_time_is_the_same_on_the_page_of_a_search_and_beside_others(tmp_path: Path) -> None:
     first = write_search(tmp_path / "first", ["zoo:a", "zoo:b"], num_dropped=3)
     second = write_search(tmp_path / "second", ["zoo:a", "zoo:b"], seed=1)

@@ -56,6 +56,7 @@ def test_train_gives_the_score_with_its_interval_the_bound_and_the_scaling(pages
     figures = figures_of(page)
     assert list(figures) == ["How good, how sure", "How fast", "Why", "How it scales"]
     assert figures["Why"] == "data-bound"
+    assert plain_text(page.sentences[1]).startswith("Where the ")
     assert figures["How fast"] == "20 items/s"
     assert "76.3 – 97.2%" in page.figures[0].note  # Clopper-Pearson, 36 of 40
 

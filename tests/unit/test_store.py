@@ -71,7 +71,7 @@ def test_a_sample_that_is_no_number_is_named_by_its_place(tmp_path: Path) -> Non
 
 def test_an_answer_with_a_number_that_is_none_is_refused_and_the_run_stays_unfinished(tmp_path: Path) -> None:
     answer = Ranking(rests_on=(), confidence=math.nan, num_items=0, models=(), by_size=(), size_agreement=None)
-    with opened(tmp_path / "run") as run, pytest.raises(StoreError, match="cannot keep Ranking: .* confidence is nan"):
+    with opened(tmp_path / "run") as run, pytest.raises(StoreError, match=r"cannot keep Ranking: .* confidence is nan"):
         run.write_answer(answer, headline="")
     assert not list_runs(tmp_path)[0].finished
 

@@ -12,11 +12,11 @@ that repeats of it show.
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from modelhound.analysis.job_lines import GROUPS, Line, find_lines, own_scorings, steady_samples
 from modelhound.analysis.wording import number_text, seconds_text
 from modelhound.records import (
     BottleneckFound,
@@ -24,21 +24,9 @@ from modelhound.records import (
     ConfigurationProfiled,
     ProfileFindings,
     SavingMeasured,
-    ScoringTimed,
 )
 
-__all__ = ["GROUPS", "PHASES", "find_bottlenecks", "repeat_ratio", "seconds_at"]
-
-GROUPS: dict[str, tuple[str, ...]] = {
-    "weights": ("read weights", "build model", "weights to device"),
-    "data": ("wait for data", "data to device"),
-    "forward": ("forward",),
-    "score": ("score",),
-}
-"""What phases belong together: they are cured by the same means."""
-
-PHASES = tuple(phase for phases in GROUPS.values() for phase in phases)
-"""In the order in which a job meets them."""
+__all__ = ["find_bottlenecks", "repeat_ratio"]
 
 _CONFIDENCE = 0.95
 _NUM_DRAWS = 400
@@ -69,11 +57,6 @@ def find_bottlenecks(records: Sequence[ConfigurationProfiled], *, seed: int = 0)
     )
 
 
-def seconds_at(record: ConfigurationProfiled, num_items: float) -> dict[str, float]:
-    """Seconds of each group for another number of items, by the four lines."""
-    return {group: line.start + line.slope * num_items for group, line in _lines(record).items()}
-
-
 def repeat_ratio(records: Sequence[ConfigurationProfiled]) -> float | None:
     """How far the same work, done twice, was apart: a full model and its twin with another head. 1 is perfect.
 
@@ -85,12 +68,6 @@ def repeat_ratio(records: Sequence[ConfigurationProfiled]) -> float | None:
             twins = [each for each in records if each.form == "full" and _same_place(each, record)]
             ratios += [_mean_forward(each) / max(_mean_forward(record), 1e-12) for each in twins]
     return max((max(ratio, 1 / ratio) for ratio in ratios if ratio > 0), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    start: float
-    slope: float
 
 
 class _Job:
@@ -105,7 +82,7 @@ class _Job:
         random = np.random.default_rng([seed, zlib.crc32(record.key.encode()), record.num_items])
         reads = record.cold_read_seconds if record.cold else record.warm_read_seconds
         self.rates = {
-            group: _draw_means(_steady_samples(record, GROUPS[group]), random) for group in ("data", "forward")
+            group: _draw_means(steady_samples(record, GROUPS[group]), random) for group in ("data", "forward")
         }
         """Seconds of a batch after the warm-up; the phases of a batch stay together."""
         self.draws: dict[str, Draws] = {
@@ -113,7 +90,7 @@ class _Job:
             "score": _draw_around(self.seconds["score"], _scoring_samples(record), random),
         }
         for group, rates in self.rates.items():
-            steady = float(np.mean(_steady_samples(record, GROUPS[group])))
+            steady = float(np.mean(steady_samples(record, GROUPS[group])))
             self.draws[group] = self.seconds[group] + (rates - steady) * record.num_batches
 
     def left_without(self, group: str) -> float:
@@ -145,58 +122,13 @@ def _draw_around(seconds: float, samples: Sequence[float], random: np.random.Gen
     return np.maximum(0.0, seconds + spread * random.standard_t(max(_LEAST_FREEDOM, len(samples) - 1), _NUM_DRAWS))
 
 
-def _steady_samples(record: ConfigurationProfiled, phases: Sequence[str]) -> tuple[float, ...]:
-    per_batch = [record.samples_of(phase)[record.num_warmup : record.num_batches] for phase in phases]
-    return tuple(float(sum(each)) for each in zip(*(samples for samples in per_batch if samples), strict=True)) or (
-        0.0,
-    )
-
-
-def _start_seconds(record: ConfigurationProfiled, phases: Sequence[str]) -> float:
-    """What the phases took beyond so many batches at the steady rate: processes that start, kernels that are chosen."""
-    steady = float(np.mean(_steady_samples(record, phases)))
-    return max(0.0, sum(map(record.seconds_of, phases)) - steady * record.num_batches)
-
-
 def _scoring_samples(record: ConfigurationProfiled) -> tuple[float, ...]:
     """Of all items, once per head."""
-    own = _own_scorings(record)
+    own = own_scorings(record)
     whole = next((each for each in own if each.num_items >= record.num_items), None)
     if whole is None:
         return ()
     return tuple(seconds * record.num_heads for seconds in whole.seconds)
-
-
-def _own_scorings(record: ConfigurationProfiled) -> list[ScoringTimed]:
-    """Of the scorer and the number of classes that the job itself used, on any number of items."""
-    if not record.scorings:
-        return []
-    first = record.scorings[0]
-    return [each for each in record.scorings if each.scorer == first.scorer and each.num_classes == first.num_classes]
-
-
-def _lines(record: ConfigurationProfiled) -> dict[str, _Line]:
-    """The four lines of one record, as measured."""
-    weights = sum(map(record.seconds_of, GROUPS["weights"]))
-    lines = {"weights": _Line(weights, 0.0)}
-    for group in ("data", "forward"):
-        rate = float(np.mean(_steady_samples(record, GROUPS[group])))
-        lines[group] = _Line(_start_seconds(record, GROUPS[group]), rate / record.batch)
-    lines["score"] = _score_line(record)
-    return lines
-
-
-def _score_line(record: ConfigurationProfiled) -> _Line:
-    """Through what scoring fewer items took; never falling."""
-    own = _own_scorings(record)
-    counts = [each.num_items for each in own]
-    if len(set(counts)) < 2:
-        return _Line(record.seconds_of("score"), 0.0)
-    medians = [record.num_heads * float(np.median(each.seconds)) for each in own]
-    slope, start = np.polyfit(counts, medians, 1)
-    if slope < 0:
-        return _Line(float(np.mean(medians)), 0.0)
-    return _Line(max(0.0, float(start)), float(slope))
 
 
 def _judge(job: _Job) -> BottleneckFound:
@@ -235,14 +167,14 @@ def _judge(job: _Job) -> BottleneckFound:
 
 def _find_moves(job: _Job) -> list[BottleneckMoves]:
     record = job.record
-    lines = _lines(record)
+    lines = find_lines(record)
     drawn: dict[tuple[str, str], list[float]] = {}
     for number in range(_NUM_DRAWS):
         again = {
-            "weights": _Line(float(job.draws["weights"][number]), 0.0),
+            "weights": Line(float(job.draws["weights"][number]), 0.0),
             "score": lines["score"],
             **{
-                group: _Line(lines[group].start, float(rates[number]) / record.batch)
+                group: Line(lines[group].start, float(rates[number]) / record.batch)
                 for group, rates in job.rates.items()
             },
         }
@@ -275,7 +207,7 @@ def _find_moves(job: _Job) -> list[BottleneckMoves]:
     return moves
 
 
-def _changes(lines: dict[str, _Line]) -> list[tuple[str, str, float]]:
+def _changes(lines: dict[str, Line]) -> list[tuple[str, str, float]]:
     """Where another line becomes the highest, from one item on."""
     here = 1.0
     top = max(lines, key=lambda group: (lines[group].start + lines[group].slope * here, lines[group].slope))
@@ -343,7 +275,7 @@ def _compare(job: _Job, against: Sequence[_Job], whom: str) -> SavingMeasured:
 
 
 def _mean_forward(record: ConfigurationProfiled) -> float:
-    return float(np.mean(_steady_samples(record, GROUPS["forward"])))
+    return float(np.mean(steady_samples(record, GROUPS["forward"])))
 
 
 def _interval(draws: Draws) -> tuple[float, float]:

@@ -29,6 +29,7 @@ __all__ = [
     "Figures",
     "Scenario",
     "count_models",
+    "draw_errors",
     "draw_means",
     "extrapolate",
     "interval_of",
@@ -41,7 +42,7 @@ ASSUMED_ERROR = 0.05
 """Relative standard error of a figure of which there is one sample only."""
 
 _USUAL_ERROR, _USUAL_WEIGHT = 0.02, 2  # of repeated times, and how many repeats that is worth
-_NUM_DRAWS = 4000
+_NUM_DRAWS, _NUM_LINES = 4000, 400
 _HAIR = 1e-9  # of a count: what rounding may take away
 
 Draws = npt.NDArray[np.float64]
@@ -193,6 +194,16 @@ def draw_means(samples: Sequence[float], random: np.random.Generator, *, error: 
     variance = (squares + _USUAL_WEIGHT * _USUAL_ERROR**2) / freedom
     means: Draws = mean * np.exp(math.sqrt(variance / count) * random.standard_t(freedom, size=_NUM_DRAWS))
     return means
+
+
+def draw_errors(errors: Draws, *, num_fitted: int, seed: int) -> Draws:
+    """Relative errors of as many points, drawn again, [draws, points]; what was fitted to them made the known ones smaller."""
+    random = np.random.default_rng(seed)
+    freedom = max(0, len(errors) - num_fitted) + _USUAL_WEIGHT
+    squares = float(errors @ errors) + _USUAL_WEIGHT * _USUAL_ERROR**2
+    spreads = np.sqrt(squares / random.chisquare(freedom, size=(_NUM_LINES, 1)))
+    drawn: Draws = spreads * random.standard_normal((_NUM_LINES, len(errors)))
+    return drawn
 
 
 def interval_of(draws: Draws) -> tuple[float, float]:

@@ -21,6 +21,7 @@ from modelhound.analysis.breakeven import (
     Figures,
     Scenario,
     count_models,
+    draw_errors,
     draw_means,
     extrapolate,
     interval_of,
@@ -136,22 +137,16 @@ def _points(searches: Sequence[SearchTimed], way: str) -> list[tuple[int, float]
 
 
 def _grow(searches: Sequence[SearchTimed], way: str, seed: int) -> WayOfSearching:
-    """A straight line through the points; the interval of its slope by leaving points out and doubling others."""
+    """A straight line through the points; the interval of its slope from drawing them again, as far off it as they are."""
     points = _points(searches, way)
     counts, seconds = np.array([each[0] for each in points]), np.array([each[1] for each in points])
     start, slope = _fit(counts, seconds)
-    random = np.random.default_rng(seed)
-    drawn = []
-    for _ in range(400):
-        chosen = random.integers(len(counts), size=len(counts))
-        if len(set(counts[chosen])) > 1:
-            drawn.append(_fit(counts[chosen], seconds[chosen])[1])
-    spread = interval_of(np.array(drawn)) if drawn else (slope, slope)
+    off = draw_errors(seconds / (start + slope * counts) - 1, num_fitted=2, seed=seed)
     return WayOfSearching(
         way=way,
         start_seconds=start,
         seconds_per_model=slope,
-        interval=spread,
+        interval=interval_of(np.array([_fit(counts, seconds * np.exp(each))[1] for each in off])),
         num_models=tuple(int(count) for count in counts),
         seconds=tuple(float(each) for each in seconds),
     )

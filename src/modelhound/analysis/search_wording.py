@@ -11,7 +11,7 @@ from modelhound.analysis.search_tables import time_text
 from modelhound.analysis.wording import count_text, duration_text, metric_interval_text, metric_text
 from modelhound.records import Ranking
 
-__all__ = ["best_sentence", "tie_sentence", "time_sentence"]
+__all__ = ["best_sentence", "shares_text", "tie_sentence", "time_sentence"]
 
 _MEANINGS = {
     "accuracy": "of {items:,} items are recognised from its features",
@@ -51,6 +51,11 @@ def time_sentence(phases: Mapping[str, float], device: str) -> str:
     total = sum(phases.values())
     if not phases.get("forward") or total <= 0:
         return f"No features had to be made: they are remembered. Scoring them took {duration_text(total)}."
+    return f"Where the {time_text(total)} of model time went ({device}): {shares_text(phases)}."
+
+
+def shares_text(phases: Mapping[str, float]) -> str:
+    """forward 85%, score 10%: from most to least, without what is next to nothing."""
+    total = max(sum(phases.values()), 1e-12)
     parts = sorted(phases.items(), key=lambda phase: -phase[1])
-    shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts if seconds / total >= _LEAST_SHARE)
-    return f"Where the {time_text(total)} of model time went ({device}): {shares}."
+    return ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts if seconds / total >= _LEAST_SHARE)

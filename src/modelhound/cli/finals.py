@@ -33,5 +33,7 @@ def show_finals(ranking: "Ranking", settings: "SearchSettings", console: "Consol
 def _finals_table(finals: "FinalsAnswer", console: "Console") -> "Table":
     """As many columns as fit; who, how sure and what to expect to the last."""
     columns = {f"{name}{'>' if each.is_number else ''}": each.texts for name, each in finals_columns(finals).items()}
-    left_out = [{"time>"}, {"time>", "rate>"}, {"time>", "rate>", "epochs>"}]
-    return make_fitting_table(console, columns, [set(), *left_out])
+    left_out: list[set[str]] = [set()]
+    for name in ("time>", "rate>", "epochs>", "raced", "so far>"):
+        left_out.append(left_out[-1] | {name})
+    return make_fitting_table(console, columns, left_out)

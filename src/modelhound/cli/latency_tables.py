@@ -14,8 +14,10 @@ from modelhound.cli.offering import show_failures, show_resumed
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from modelhound.analysis.comparison import Comparison
+    from modelhound.analysis.laws import Exponent
     from modelhound.records import LatencyPoint
     from modelhound.verbs.latency import LatencyPlan, LatencyResult
 
@@ -35,7 +37,8 @@ def show_plan(plan: "LatencyPlan") -> None:
     from modelhound.analysis.wording import bytes_text, seconds_text
 
     console = open_console()
-    table = make_table("model", "device", "precision", "points>", "a call, from>", "to>", "memory, to>", "to measure>")
+    names = ("model", "device", "precision", "points>", "a call, from>", "to>", "memory, to>", "to measure>")
+    rows: list[tuple[str, ...]] = []
     groups: dict[tuple[str, str, str], list[int]] = {}
     for place, each in enumerate(plan.priced):
         groups.setdefault((each.point.model, each.point.device, each.point.precision), []).append(place)
@@ -44,10 +47,10 @@ def show_plan(plan: "LatencyPlan") -> None:
         calls = [each.call_seconds.seconds for each in own if each.call_seconds]
         shown = (seconds_text(min(calls)), seconds_text(max(calls))) if calls else ("–", "–")
         most = bytes_text(max(each.memory_bytes for each in own))
-        table.add_row(
-            model, device, precision, str(len(own)), *shown, most, seconds_text(sum(each.point_seconds for each in own))
-        )
-    console.print(table)
+        to_measure = seconds_text(sum(each.point_seconds for each in own))
+        rows.append((model, device, precision, str(len(own)), *shown, most, to_measure))
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    console.print(make_fitting_table(console, columns, [(), ("memory, to>",), ("memory, to>", "to>")]))
     refused = [each.refusal for each in plan.priced if each.refusal]
     console.print(f"{len(plan.priced)} points would take about {_duration(plan.total_seconds)}.", highlight=False)
     for device, precision, why in plan.basis:
@@ -112,13 +115,19 @@ def _show_times(result: "LatencyResult", console: "Console") -> None:
         [point for point in cells if point.tokens]
     ):
         columns = sorted({place for line in lines.values() for place in line})
-        table = make_table(
-            "model", "params>", "held", "precision", "device", *(f"{axis} {place}>" for place in columns)
-        )
-        for (model, held, precision, device), line in lines.items():
-            found = [cells[line[place]] if place in line else "" for place in columns]
-            table.add_row(model, parameters.get(model, "–"), held, precision, device, *found)
-        console.print(table)
+        names = ("model", "held", "precision", "device")
+        shown = {name: [key[place] for key in lines] for place, name in enumerate(names)}
+        filled: dict[str, Sequence[str]] = {
+            "model": shown["model"],
+            "params>": [parameters.get(model, "–") for model in shown["model"]],
+            **{name: shown[name] for name in names[1:]},
+            **{
+                f"{axis} {place}>": [cells[line[place]] if place in line else "" for line in lines.values()]
+                for place in columns
+            },
+        }
+        same = {name for name in ("precision", "device") if len(set(shown[name])) == 1}  # which is told below too
+        console.print(make_fitting_table(console, filled, [set(), same, {*same, "params>"}]))
 
 
 def _lines(points: "Sequence[LatencyPoint]") -> "list[tuple[str, dict[tuple[str, ...], dict[int, LatencyPoint]]]]":
@@ -173,23 +182,14 @@ def _show_details(result: "LatencyResult", console: "Console") -> None:
         "bound by": [row.regime.bound for _, row in rows],
     }
     left_out = [set() if apart else {"host>", "kernels>"}]
-    for name in ("first call>", "GFLOP/s>", "samples>", "items/s>"):
+    for name in ("first call>", "GFLOP/s>", "samples>", "items/s>", "memory>"):
         left_out.append(left_out[-1] | {name})
     console.print(make_fitting_table(console, columns, left_out))
 
 
 def _show_laws(result: "LatencyResult", console: "Console") -> None:
-    from modelhound.analysis.wording import interval_text, share_text
-
     if result.laws:
-        table = make_table("axis", "model", "held", "precision", "exponent>", "law", "")
-        for law in result.laws:
-            exponent = law.answer.law.exponent
-            told = f"{share_text(exponent.overall)} {interval_text(exponent.overall_interval)}" if exponent else "–"
-            verdict = f"{law.answer.hypothesis.name} {law.answer.verdict}"
-            where = f"{law.precision}, {law.device}"
-            table.add_row(law.axis, law.model, law.held, where, told, law.answer.law.sentence, verdict)
-        console.print(table)
+        console.print(_law_table(result, console))
         claims = _gather((law.answer.hypothesis.name, law.answer.hypothesis.relation) for law in result.laws)
         told_claims = [
             f"{name}: the time of a call is {' or '.join(dict.fromkeys(said))}" for name, said in claims.items()
@@ -204,6 +204,30 @@ def _show_laws(result: "LatencyResult", console: "Console") -> None:
         )
     for each_law in _telling(result):
         console.print(f"  {each_law}", markup=False, highlight=False)
+
+
+def _law_table(result: "LatencyResult", console: "Console") -> "Table":
+    from rich.markup import escape
+
+    from modelhound.analysis.wording import interval_text, share_text
+
+    def told(exponent: "Exponent | None") -> str:
+        return f"{share_text(exponent.overall)} {interval_text(exponent.overall_interval)}" if exponent else "–"
+
+    laws = result.laws
+    columns: dict[str, Sequence[str]] = {
+        "axis": [law.axis for law in laws],
+        "model": [escape(law.model) for law in laws],
+        "held": [law.held for law in laws],
+        "precision": [f"{law.precision}, {law.device}" for law in laws],
+        "exponent>": [escape(told(law.answer.law.exponent)) for law in laws],
+        "law": [escape(law.answer.law.sentence) for law in laws],
+        "": [f"{law.answer.hypothesis.name} {law.answer.verdict}" for law in laws],
+    }
+    same = {"precision"} if len(set(columns["precision"])) == 1 else set()
+    return make_fitting_table(
+        console, columns, [set(), same, {*same, "axis"}, {*same, "axis", "exponent>"}], folded="law"
+    )
 
 
 def _telling(result: "LatencyResult") -> list[str]:

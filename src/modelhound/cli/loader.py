@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from modelhound.cli.app import DONE, FAILED, Json
-from modelhound.cli.console import bars, make_table, open_console
+from modelhound.cli.console import bars, make_fitting_table, make_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
 from modelhound.cli.offering import Charts, Open, present, show_failures, show_resumed, show_skipped, write_charts
 from modelhound.settings import LoaderSearchSettings
@@ -110,8 +110,8 @@ def _show_loader(result: "LoaderResult") -> None:
             f"\n{kind.kind.capitalize()} items: how much longer the {what} with each pair than with its best",
             highlight=False,
         )
-        console.print(_regret_table(kind))
-        console.print(_models_table(kind))
+        console.print(_regret_table(kind, console))
+        console.print(_models_table(kind, console))
         _show_verdict(kind, console)
     for note in result.answer.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
@@ -120,27 +120,30 @@ def _show_loader(result: "LoaderResult") -> None:
     show_resumed(result.num_resumed, "run", console)
 
 
-def _regret_table(kind: "KindAnswer") -> "Table":
-    table = make_table(
-        *("batch>", "workers>", "mean regret>", "95% interval", "median>", "worst>", "top 3>", "within 2%>"),
-        *("measured>", ""),
-    )
+def _regret_table(kind: "KindAnswer", console: "Console") -> "Table":
+    """The best pairs first, with as many columns as fit."""
     top = {(each.batch, each.workers): each.count for each in kind.top}
-    num_models = len(kind.models)
-    for place, row in enumerate(kind.regret[:_MOST_PAIRS_SHOWN]):
-        table.add_row(
-            str(row.batch),
-            str(row.workers),
-            *_regret_cells(row),
-            f"{top.get((row.batch, row.workers), 0)}",
-            "–" if row.chance_within is None else f"{row.chance_within:.0%}",
-            f"{row.num_measured}/{num_models}" if row.num_measured else "predicted",
-            "recommended" if place == 0 else "as good within noise" if row.as_good else "",
-            style="bold" if place == 0 else None,
-        )
-    if len(kind.regret) > _MOST_PAIRS_SHOWN:
-        table.add_row("…", "", f"{len(kind.regret) - _MOST_PAIRS_SHOWN} more", *[""] * 7)
-    return table
+    rows = kind.regret[:_MOST_PAIRS_SHOWN]
+    mean, interval, median, worst = zip(*map(_regret_cells, rows), strict=True)
+    columns: dict[str, list[str]] = {
+        "batch>": [str(row.batch) for row in rows],
+        "workers>": [str(row.workers) for row in rows],
+        "mean regret>": list(mean),
+        "95% interval": list(interval),
+        "median>": list(median),
+        "worst>": list(worst),
+        "top 3>": [f"{top.get((row.batch, row.workers), 0)}" for row in rows],
+        "within 2%>": ["–" if row.chance_within is None else f"{row.chance_within:.0%}" for row in rows],
+        "measured>": [f"{row.num_measured}/{len(kind.models)}" if row.num_measured else "predicted" for row in rows],
+        "": ["recommended", *("as good within noise" if row.as_good else "" for row in rows[1:])],
+    }
+    for name, cells in columns.items():
+        more = f"{len(kind.regret) - len(rows)} more" if name == "mean regret>" else "…" if name == "batch>" else ""
+        columns[name] = [f"[bold]{cells[0]}[/bold]", *cells[1:], *([more] if len(kind.regret) > len(rows) else [])]
+    left_out: list[set[str]] = [set()]
+    for names in ({"median>", "worst>"}, {"top 3>"}, {"measured>"}, {"within 2%>"}):
+        left_out.append(left_out[-1] | names)
+    return make_fitting_table(console, columns, left_out)
 
 
 def _regret_cells(row: "PairRegret") -> tuple[str, str, str, str]:
@@ -150,23 +153,23 @@ def _regret_cells(row: "PairRegret") -> tuple[str, str, str, str]:
     return f"{row.mean:.1%}", f"{low:.1%} – {high:.1%}", f"{row.median:.1%}", f"{row.worst:.1%}"
 
 
-def _models_table(kind: "KindAnswer") -> "Table":
+def _models_table(kind: "KindAnswer", console: "Console") -> "Table":
     from rich.markup import escape
 
-    table = make_table(
-        "model", "best alone>", "time>", "with the pair for all>", "bound by", "cores needed>", "loading for free>"
-    )
-    for each in kind.models:
-        table.add_row(
-            escape(each.model),
-            f"{each.batch} x {each.workers}",
-            f"{each.seconds:.2f} s",
-            f"{each.recommended_seconds:.2f} s (+{each.regret:.1%})",
-            ", ".join(each.bounds),
-            f"{each.num_cores_needed:.1f}",
-            f"{each.speedup_if_free:.1f}x faster",
-        )
-    return table
+    models = kind.models
+    columns = {
+        "model": [escape(each.model) for each in models],
+        "best alone>": [f"{each.batch} x {each.workers}" for each in models],
+        "time>": [f"{each.seconds:.2f} s" for each in models],
+        "with the pair for all>": [f"{each.recommended_seconds:.2f} s (+{each.regret:.1%})" for each in models],
+        "bound by": [", ".join(each.bounds) for each in models],
+        "cores needed>": [f"{each.num_cores_needed:.1f}" for each in models],
+        "loading for free>": [f"{each.speedup_if_free:.1f}x faster" for each in models],
+    }
+    left_out: list[set[str]] = [set()]
+    for name in ("cores needed>", "time>", "loading for free>"):
+        left_out.append(left_out[-1] | {name})
+    return make_fitting_table(console, columns, left_out)
 
 
 def _show_verdict(kind: "KindAnswer", console: "Console") -> None:

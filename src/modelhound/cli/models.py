@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from modelhound.analysis.wording import count_text
 from modelhound.cli.app import DONE, Json
-from modelhound.cli.console import bars, make_table, open_console, print_json
+from modelhound.cli.console import bars, make_fitting_table, open_console, print_json
 from modelhound.settings import split_list
 
 if TYPE_CHECKING:
@@ -37,9 +37,20 @@ def models(patterns: tuple[str, ...] = ("zoo:*",), *, where: str | None = None, 
 def _show_models(cards: "list[ModelCard]") -> None:
     from rich.markup import escape
 
-    table = make_table("model", "family", "params>", "input>", "trained on", "licence", "downloads>")
-    for card in cards:
-        taken = "{} x {}".format(*card.input_size) if card.input_size else f"{card.max_tokens or '?'} tokens"
-        cells = (card.model, card.family, count_text(card.num_parameters), taken, card.trained_on, card.licence)
-        table.add_row(*map(escape, cells), "" if card.downloads is None else count_text(card.downloads))
-    open_console().print(table)
+    console = open_console()
+    columns = {
+        "model": [escape(card.model) for card in cards],
+        "family": [escape(card.family) for card in cards],
+        "params>": [count_text(card.num_parameters) for card in cards],
+        "input>": [
+            "{} x {}".format(*card.input_size) if card.input_size else f"{card.max_tokens or '?'} tokens"
+            for card in cards
+        ],
+        "trained on": [escape(card.trained_on) for card in cards],
+        "licence": [escape(card.licence) for card in cards],
+        "downloads>": ["" if card.downloads is None else count_text(card.downloads) for card in cards],
+    }
+    left_out = [set() if any(columns["downloads>"]) else {"downloads>"}]
+    for name in ("family", "licence", "input>"):
+        left_out.append(left_out[-1] | {name})
+    console.print(make_fitting_table(console, columns, left_out, folded="trained on"))

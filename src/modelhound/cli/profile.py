@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from modelhound.cli.app import DONE, FAILED, Json
-from modelhound.cli.console import bars, make_table, open_console
+from modelhound.cli.console import bars, make_fitting_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
 from modelhound.cli.offering import (
     AnalysisFolder,
@@ -138,28 +138,33 @@ def _show_place(rows: "list[ConfigurationProfiled]", console: "Console") -> None
         markup=False,
         highlight=False,
     )
-    console.print(_phase_table(rows))
+    console.print(_phase_table(rows, console))
 
 
-def _phase_table(rows: "list[ConfigurationProfiled]") -> "Table":
-    """One row per configuration, and beside the phases what they do not account for."""
-    table = make_table("model", "layers", "run>", *(f"{name}>" for name in _COLUMNS.values()), "other>", "end to end>")
-    last = ""
-    for record in rows:
-        seconds = [record.seconds_of(phase) for phase in _COLUMNS]
-        largest = max(seconds)
-        cells = [f"[bold]{_milliseconds(each)}[/bold]" if each == largest else _milliseconds(each) for each in seconds]
-        other = record.wall_seconds - sum(seconds)
-        table.add_row(
-            record.model if record.model != last else "",
-            record.configuration,
-            f"{record.num_layers_run}/{record.num_layers}",
-            *cells,
-            _milliseconds(other),
-            _milliseconds(record.wall_seconds),
-        )
-        last = record.model
-    return table
+def _phase_table(rows: "list[ConfigurationProfiled]", console: "Console") -> "Table":
+    """One row per configuration, and beside the phases what they do not account for; those that matter least make room."""
+    models = [record.model for record in rows]
+    largest = [max(record.seconds_of(phase) for phase in _COLUMNS) for record in rows]
+    columns: dict[str, list[str]] = {
+        "model": [name if name != before else "" for name, before in zip(models, ["", *models], strict=False)],
+        "layers": [record.configuration for record in rows],
+        "run>": [f"{record.num_layers_run}/{record.num_layers}" for record in rows],
+    }
+    for phase, name in _COLUMNS.items():
+        seconds = [record.seconds_of(phase) for record in rows]
+        columns[f"{name}>"] = [
+            f"[bold]{_milliseconds(each)}[/bold]" if each == most else _milliseconds(each)
+            for each, most in zip(seconds, largest, strict=True)
+        ]
+    accounted = [sum(record.seconds_of(phase) for phase in _COLUMNS) for record in rows]
+    columns["other>"] = [
+        _milliseconds(record.wall_seconds - seconds) for record, seconds in zip(rows, accounted, strict=True)
+    ]
+    columns["end to end>"] = [_milliseconds(record.wall_seconds) for record in rows]
+    left_out: list[set[str]] = [set()]
+    for name in ("run>", "copy>", "other>", "to device>", "read>", "score>"):
+        left_out.append(left_out[-1] | {name})
+    return make_fitting_table(console, columns, left_out)
 
 
 def _milliseconds(seconds: float) -> str:
@@ -183,7 +188,7 @@ def _show_findings(findings: "ProfileFindings", console: "Console") -> None:
             "\nWhat running less saves: last layers against the full model, joint models against models run apart; as FLOPs "
             "predict it, and as measured"
         )
-        console.print(_saving_table(findings))
+        console.print(_saving_table(findings, console))
     console.print(
         f"The phases account for all but {findings.unaccounted:.1%} of every job's wall clock; "
         f"intervals are {findings.confidence:.0%}.",
@@ -191,23 +196,24 @@ def _show_findings(findings: "ProfileFindings", console: "Console") -> None:
     )
 
 
-def _saving_table(findings: "ProfileFindings") -> "Table":
-    several = len({(each.data, each.device) for each in findings.savings}) > 1
-    table = make_table(
-        "model", *(("data", "device") if several else ()), "layers", "by FLOPs>", "forward>", "end to end>"
-    )
-    last: tuple[str, ...] = ()
-    for each in findings.savings:
-        place = (each.model, *((Path(each.data).name, each.device) if several else ()))
-        table.add_row(
-            *(place if place != last else ("",) * len(place)),
-            each.configuration,
-            f"{each.predicted:.2f}x",
-            f"{each.forward:.2f}x {_around(each.forward_interval)}",
-            f"{each.end_to_end:.2f}x {_around(each.end_to_end_interval)}",
-        )
-        last = place
-    return table
+def _saving_table(findings: "ProfileFindings", console: "Console") -> "Table":
+    savings = findings.savings
+    several = len({(each.data, each.device) for each in savings}) > 1
+    places = [(each.model, *((Path(each.data).name, each.device) if several else ())) for each in savings]
+    shown = [
+        place if place != before else ("",) * len(place) for place, before in zip(places, [(), *places], strict=False)
+    ]
+    columns: dict[str, list[str]] = {
+        name: [place[number] for place in shown]
+        for number, name in enumerate(("model", "data", "device")[: 1 + 2 * several])
+    }
+    columns |= {
+        "layers": [each.configuration for each in savings],
+        "by FLOPs>": [f"{each.predicted:.2f}x" for each in savings],
+        "forward>": [f"{each.forward:.2f}x {_around(each.forward_interval)}" for each in savings],
+        "end to end>": [f"{each.end_to_end:.2f}x {_around(each.end_to_end_interval)}" for each in savings],
+    }
+    return make_fitting_table(console, columns, [set(), {"by FLOPs>"}])
 
 
 def _around(interval: tuple[float, float]) -> str:

@@ -111,7 +111,7 @@ def _explain(settings: SearchSettings, json: bool) -> int:
         print_json(to_document(foreseen))
     else:
         _show_foreseen(foreseen)
-    return DONE
+    return DONE if foreseen.num_models or foreseen.num_remembered else FAILED
 
 
 def _show_foreseen(foreseen: "SearchForeseen") -> None:

@@ -19,7 +19,7 @@ from modelhound.scores import scoring_bytes
 
 __all__ = ["Allowance", "beside_bytes", "building_bytes", "plan_bytes", "too_little_memory"]
 
-_SHARE_OF_ASKED = 0.85  # some is left over, since what a plan counts is an estimate
+_SHARE_OF_ASKED = 0.8  # some is left over, since what a plan counts is an estimate
 _EVERYDAY_BYTES = 48 << 20  # modules that are loaded on the way, tokenizers, threads: measured
 _KERNEL_BYTES = 3 << 19  # of each architecture: kernels made for its shapes, and its module without tensors
 _NEARLY_ALL = 0.85  # of what is allowed: before more than that is held, freed memory goes back

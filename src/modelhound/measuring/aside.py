@@ -19,10 +19,10 @@ from modelhound.meter import Lanes
 
 __all__ = ["Aside"]
 
-# On a device scoring is many small steps, between which it would wait. Every step of every thread takes Python's lock, so a
-# third thread holds up the forward passes more than it helps (benchmarks/results/engine_202611.md).
-_SCORERS_AT_ONCE = 2
-_MOST_WAITING = 6  # features that are scored or kept or wait for it, all of them on the device
+# On a device scoring is many small steps, between which it would wait. What most of them belong to is done as one for all
+# threads that have come to it (see `scores.logistic`), which takes some threads (benchmarks/results/engine_202611.md).
+_SCORERS_AT_ONCE = 4
+_MOST_WAITING = 8  # features that are scored or kept or wait for it, all of them on the device
 _WARM_UP_SECONDS = 60.0  # after which the threads stop waiting for each other
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from modelhound.analysis.bottlenecks import PHASES, repeat_ratio
+from modelhound.analysis.bottlenecks import repeat_ratio
+from modelhound.analysis.job_lines import PHASES
 from modelhound.analysis.wording import list_text, number_text, seconds_text
 from modelhound.records import ConfigurationProfiled, Failure, Machine, ProfileFindings, Watch, silent
 from modelhound.report.charts import Chart, save_charts

@@ -24,6 +24,7 @@ from modelhound.report.flattening import (
     flat_table,
     is_sentence,
 )
+from modelhound.report.next_steps import before_the_end
 from modelhound.report.parts import Block, Cell, Column, Page, Remarks, Section, Table, plain_text
 from modelhound.report.told import Told
 from modelhound.report.verb_numbers import Numbers
@@ -61,7 +62,7 @@ def any_page(run: Run, charts: Sequence[Chart] = (), told: Told | None = None) -
         answer=told.answer if told else (_as_sentence(headline),),
         sentences=tuple((text,) for text in beside),
         figures=told.figures[:_MOST_FIGURES] if told else (),
-        next_steps=told.next_steps if told else (),
+        next_steps=told.next_steps if told else before_the_end(run) if run.answer is None else (),
         sections=tuple(section for section in found if section is not None),
         is_running=run.answer is None,
     )

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from modelhound.records import BreakEvenCount, BreakevenFindings
 from modelhound.report.charts import COLOURS, SECONDS, Chart, Row, log_ticks
-from modelhound.report.theme import LIGHT
+from modelhound.report.theme import HALOS
 from modelhound.report.writing import file_name
 
 __all__ = ["breakeven_charts", "models_chart", "search_chart", "times_chart"]
@@ -199,10 +199,9 @@ def _draw_models(data: Any, title: str, rows: Sequence[Row]) -> Any:
     words = crossings.encode(
         x=x, y=y, text="label:N", color=colour
     )  # one count to the left of its dot, the other to the right
-    halos: tuple[dict[str, Any], ...] = ({"stroke": LIGHT.background, "strokeWidth": 4, "strokeJoin": "round"}, {})
     labels = [
         words.transform_filter(which).mark_text(dy=dy, dx=dx, align=cast(Any, align), fontWeight=600, **halo)
-        for halo in halos
+        for halo in HALOS
         for which, dy, dx, align in ((is_plain, 14, 6, "left"), (f"!({is_plain})", -12, -6, "right"))
     ]
     return altair.layer(lines, levels, spans, dots, *labels, data=data).properties(height=320)

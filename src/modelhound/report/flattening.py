@@ -19,6 +19,7 @@ __all__ = ["SENTENCE_KEYS", "Scalar", "find_sentences", "flat_row", "flat_rows_b
 
 _MOST_KEYS = 16  # of a dictionary whose keys become columns
 _MOST_COLUMNS = 24
+_MOST_ABREAST = 12  # columns of a single row; more are easier to read one below the other
 _CONCLUDING = ("conclusion", "verdict", "summary")
 SENTENCE_KEYS = ("verdict", "verdicts", "sentence", "sentences", "advice", "explanation", "assumptions")
 
@@ -62,11 +63,14 @@ def flat_table(caption: str, rows: Sequence[Mapping[str, Scalar | Cell]], *, in_
         return None
     if not in_order:
         shown.sort(key=lambda name: not any(isinstance(row.get(name), str) for row in rows))  # names first
+    if len(rows) == 1 and len(shown) > _MOST_ABREAST:
+        cells = tuple((Cell(_title(name)), Cell(_text(name, rows[0].get(name)))) for name in shown)
+        return Table(caption=caption, columns=(Column(name="what"), Column(name="value")), rows=cells)
     told = [f"{_title(name)} {_text(name, value)}" for name, value in same.items() if value not in (None, "", False)]
     columns = tuple(Column(name=_title(name), is_number=_is_number(row.get(name) for row in rows)) for name in shown)
-    cells = tuple(tuple(_cell(name, row.get(name)) for name in shown) for row in rows)
+    body = tuple(tuple(_cell(name, row.get(name)) for name in shown) for row in rows)
     said = f"{caption}. The same in all rows: {', '.join(told[:8])}." if told else caption
-    return Table(caption=said, columns=columns, rows=cells)
+    return Table(caption=said, columns=columns, rows=body)
 
 
 def find_sentences(value: Any, *, depth: int = 3) -> list[str]:

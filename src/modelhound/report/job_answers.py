@@ -6,6 +6,7 @@ Only what this needs of an answer is read here, so that nothing of the verb itse
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import msgspec
 
 from modelhound.analysis.newest import newest, newest_of_runs
 from modelhound.analysis.search_tables import time_text
+from modelhound.analysis.search_wording import shares_text
 from modelhound.analysis.wording import (
     list_text,
     metric_interval_text,
@@ -28,7 +30,7 @@ from modelhound.report.verb_numbers import breakeven_numbers, profile_numbers, t
 from modelhound.store import Run
 
 if TYPE_CHECKING:
-    from modelhound.records import BreakEvenCount, ModelTrained
+    from modelhound.records import BreakEvenCount, ModelTrained, RankTrained
 
 __all__ = ["tell_breakeven", "tell_profile", "tell_train"]
 
@@ -77,7 +79,7 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
             f"{plural(best.num_test_items, 'test item')} after {plural(len(best.epochs), 'epoch')}"
             + (f", the best of {len(trained)} runs." if len(trained) > 1 else "."),
         ),
-        sentences=(f"The fine-tuned network is in {run.path / best.checkpoint}.",),
+        sentences=(f"The fine-tuned network is in {run.path / best.checkpoint}.", *_time_sentence(ranks)),
         remarks=(
             *(
                 f"{name_run(each.model, each.num_ranks)}: {each.sentence}. {_begun(each.advice)}."
@@ -90,6 +92,17 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
         next_steps=after_train(run, model=best.model, bound=verdict.bound if verdict else ""),
         numbers=train_numbers(trained, newest_of_runs(run.of(RankTrained), trained), found.verdicts, found.scalings),
     )
+
+
+def _time_sentence(ranks: "Sequence[RankTrained]") -> tuple[str, ...]:
+    """Of the first rank; empty where nothing of it is known."""
+    if not ranks or not ranks[0].phases:
+        return ()
+    phases = {each.phase: each.total for each in ranks[0].phases}
+    left = max(0.0, ranks[0].wall_seconds - sum(phases.values()))
+    phases["other"] = phases.get("other", 0.0) + left
+    where = ranks[0].device if len(ranks) == 1 else f"{ranks[0].device}, the first of {len(ranks)} ranks"
+    return (f"Where the {time_text(ranks[0].wall_seconds)} of training went ({where}): {shares_text(phases)}.",)
 
 
 def _begun(text: str) -> str:

@@ -343,7 +343,7 @@ def _draw_roofline(data: Any, rows: Sequence[Row], names: Sequence[str]) -> "alt
         x=x,
         y=y,
         color=_colour(names),
-        shape=altair.Shape("bound:N", title="bound by"),
+        shape=altair.Shape("bound:N", title="bound by", legend=altair.Legend(symbolFillColor=LIGHT.muted)),
         tooltip=["model:N", "shape:N", "bound:N", altair.Tooltip("gigaflops:Q", format=".3~g")],
     )
     panel = altair.layer(roof, drawn).properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from modelhound.analysis.wording import plural
 from modelhound.records import FeedMeasured, KindAnswer, LoaderAnswer
 from modelhound.report.charts import SECONDS, Chart, Row, phase_bars
-from modelhound.report.theme import LIGHT
+from modelhound.report.theme import HALOS, LIGHT
 
 if TYPE_CHECKING:
     import altair
@@ -239,8 +239,8 @@ def _draw_run_length(data: Any) -> "altair.TopLevelMixin":
     )
     line = base.mark_line(strokeDash=[4, 3], opacity=0.6)
     points = base.mark_circle(size=90, opacity=1).encode(color=altair.Color("best:N", title="best pair"))
-    words = base.mark_text(dy=-12).encode(text="best:N")
-    drawn: altair.TopLevelMixin = (line + points + words).properties(height=240)
+    words = [base.mark_text(dy=-12, **halo).encode(text="best:N") for halo in HALOS]
+    drawn: altair.TopLevelMixin = altair.layer(line, *words, points).properties(height=240)
     return drawn
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "after_profile",
     "after_search",
     "after_train",
+    "before_the_end",
     "best_model",
 ]
 
@@ -30,15 +31,26 @@ Steps: TypeAlias = tuple[tuple[str, str], ...]
 _LONGER = 4  # times as many samples halve an interval
 
 
+def before_the_end(run: Run) -> Steps:
+    """Of a run without an answer: the same request goes on where it was stopped."""
+    given = run.settings.get("run")
+    where = f" {shlex.join(['--run', str(given)])}" if given else ""
+    return (("Where it was stopped, go on with it", f"{_again(run)}{where}"),)
+
+
 def after_search(view: SearchView) -> Steps:
     """Fine-tune the best; where it is not clear which that is, what would tell."""
     ranking, settings = view.ranking, view.run.settings
     best, finals = best_model(ranking), ranking.finals
+    if view.run.answer is None:
+        return before_the_end(view.run)
+    if not ranking.models:
+        return (("See whether this machine is the cause", "hound doctor"),)
     label = "Fine-tune it on all items" if settings.get("limit") else "Fine-tune it"  # a search can do with fewer
     steps = [(label, command_to_train(settings, best))] if best else []
     num_tied = sum(row.rank == 1 for row in ranking.models)
     if finals is None:
-        if num_tied > 1 and view.run.answer is not None:
+        if num_tied > 1:
             label = f"Or see what short fine-tuning tells of the {num_tied} that share rank 1"
             steps.append((label, command_to_repeat("search", settings, finals="auto", finals_budget=None)))
         return tuple(steps)

@@ -9,7 +9,7 @@ report and never in one chart: their seconds are worlds apart.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from modelhound.analysis.bottlenecks import GROUPS, PHASES, seconds_at
+from modelhound.analysis.job_lines import GROUPS, PHASES, seconds_at
 from modelhound.records import ConfigurationProfiled, ProfileFindings
 from modelhound.report.charts import COLOURS, Chart, Row, log_ticks, phase_bars, share_axis
 from modelhound.report.theme import LIGHT

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from modelhound.report.charts import SECONDS, metric_axis, phase_bars, share_axis
-from modelhound.report.theme import COLOURS, GREY, LIGHT
+from modelhound.report.theme import COLOURS, GREY, HALOS, LIGHT
 
 __all__ = [
     "BEATEN",
@@ -78,13 +78,12 @@ def draw_front(
     front = base.transform_filter(f"datum.is === '{FRONT}'")
     beaten = base.transform_filter(f"datum.is === '{BEATEN}'")
     dots: dict[str, Any] = {"size": 16, "opacity": 0.45} if is_crowded else {"size": 70, "opacity": 0.85}
-    halos: tuple[dict[str, Any], ...] = ({"stroke": LIGHT.background, "strokeWidth": 3, "strokeJoin": "round"}, {})
     labels = [
         front.transform_filter(f"datum.side === '{side}'")
         .mark_text(align=cast(Any, side), dy=-12, dx={"left": -4, "center": 0, "right": 4}[side], **halo)
         .encode(text="label:N")
         for side in sides
-        for halo in halos
+        for halo in HALOS
     ]
     return altair.layer(
         *([beaten.mark_circle(**dots).encode(color=colour, tooltip=tooltip)] if has_beaten else ()),

@@ -15,6 +15,7 @@ __all__ = [
     "DARK",
     "DARK_COLOURS",
     "GREY",
+    "HALOS",
     "LIGHT",
     "PHASE_COLOURS",
     "Surface",
@@ -101,6 +102,12 @@ DARK = Surface(
 
 _FONT = "Inter, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
+HALOS: tuple[dict[str, Any], ...] = (
+    {"stroke": LIGHT.background, "strokeWidth": 4, "strokeJoin": "round"},
+    {},
+)
+"""Words over lines are written twice, first with a rim of the background that keeps lines away from them."""
+
 COLOUR_PAIRS = {
     **dict(zip(COLOURS, DARK_COLOURS, strict=True)),
     GREY: _DARK_GREY,
@@ -153,8 +160,6 @@ def chart_config(*, dark: bool = False) -> dict[str, Any]:
             "orient": "top",
             "symbolStrokeWidth": 2,
             "symbolOpacity": 1,
-            "symbolBaseFillColor": surface.muted,
-            "symbolBaseStrokeColor": surface.muted,
             "columns": 4,
         },
         **_title_config(surface),

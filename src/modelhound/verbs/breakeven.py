@@ -296,7 +296,6 @@ class _Job:
         measure: Callable[[str], TrainingTimed | FeaturesTimed],
     ) -> None:
         """What the run folder holds already, or what is measured now; a model that fails is told and the others go on."""
-
         try:
             stamp = source_of(model).stamp(model.name)
             known = [
