@@ -8,7 +8,7 @@
 
 Nothing is timed: the truth is drawn, what was measured is drawn around it. Times scatter by 5 % unless said.
 
-    python benchmarks/intervals.py [--quick] [--json]
+    python benchmarks/intervals.py [--quick] [--parts counts,lines] [--json]
 """
 
 import argparse
@@ -168,21 +168,23 @@ def _judge(features: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the repeats")
+    parser.add_argument("--parts", default="ranking,counts,lines,bottleneck,races")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     many, few = (20, 4) if asked.quick else (200, 40)
-    found = {
-        "ranking": {
+    parts = {
+        "ranking": lambda: {
             f"{items} items, {chance:.0%}": ranking(many, items, chance)
             for items in (50, 200, 1000)
             for chance in (0.5, 0.9, 0.99)
         },
-        "counts": {f"{number} samples": counts(many, number) for number in (1, 2, 3, 5, 10)},
-        "lines": {str(numbers): lines(many, numbers) for numbers in ((1, 2), (1, 2, 4, 8, 16), (1, 10, 100))},
-        "bottleneck": {f"{number} readings": bottleneck(many, number) for number in (2, 3, 5)},
-        "races": {f"top {top}, risk {risk:.0%}": races(few, top, risk) for top, risk in ((5, 0.01), (1, 0.05))},
+        "counts": lambda: {f"{number} samples": counts(many, number) for number in (1, 2, 3, 5, 10)},
+        "lines": lambda: {str(each): lines(many, each) for each in ((1, 2), (1, 2, 4, 8, 16), (1, 10, 100))},
+        "bottleneck": lambda: {f"{number} readings": bottleneck(many, number) for number in (2, 3, 5)},
+        "races": lambda: {f"top {top}, risk {risk:.0%}": races(few, top, risk) for top, risk in ((5, 0.01), (1, 0.05))},
     }
+    found = {name: make() for name, make in parts.items() if name in asked.parts.split(",")}
     if asked.json:
         print(json.dumps(found, indent=1))
         return
