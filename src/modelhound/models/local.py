@@ -39,8 +39,10 @@ class LocalSource:
     def find(self, pattern: str) -> Sequence[str]:
         if not pattern.strip():
             return ()
-        if _path(pattern).exists() or not is_glob(pattern):  # a name may hold brackets
-            return (pattern,) if _path(pattern).exists() else ()
+        if _is_there(_path(pattern)):  # whatever it looks like: a name may hold brackets
+            return (pattern,)
+        if not is_glob(pattern):
+            return ()
         found = sorted(glob.glob(str(_path(pattern))))  # noqa: PTH207  # pathlib's own takes no absolute pattern
         return tuple(name for name in found if _looks_like_a_model(Path(name)))
 
@@ -48,7 +50,7 @@ class LocalSource:
         folder = _path(name).parent
         try:
             beside = sorted(path for path in folder.iterdir() if _looks_like_a_model(path))
-        except OSError:
+        except (OSError, ValueError):  # no such folder, or no name that a folder could have
             return ()
         written = Path(name).parent
         return tuple(str(written / path.name) for path in beside[:_MOST_SUGGESTIONS])
@@ -120,6 +122,13 @@ def _path(name: str) -> Path:
         return Path(name).expanduser()
     except RuntimeError:  # ~somebody who has no home
         return Path(name)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long, say
+        return False
 
 
 def _looks_like_a_model(path: Path) -> bool:
