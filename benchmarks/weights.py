@@ -24,7 +24,7 @@ from modelhound.compat import import_timm
 from modelhound.features.staging import Staging
 from modelhound.meter import describe_machine, seconds_now
 from modelhound.models.parts import all_tensors
-from modelhound.models.tensor_hashes import TensorHasher, hash_files
+from modelhound.models.tensor_hashes import TensorHasher
 from modelhound.records import to_plain
 
 
@@ -42,7 +42,7 @@ def time_hashing(model: str, num_copies: int, num_rounds: int) -> dict[str, Any]
             hasher = TensorHasher()
             hasher.hash_files(paths[:1])
             for path in paths[1:]:
-                alone.append(_cpu_seconds(partial(hash_files, [path])))
+                alone.append(_cpu_seconds(partial(TensorHasher().hash_files, [path])))
                 beside.append(_cpu_seconds(partial(hasher.hash_files, [path])))
         size = paths[0].stat().st_size
     return {"file_bytes": size, "alone_seconds": min(alone), "beside_seconds": min(beside), "samples": [alone, beside]}

@@ -165,12 +165,12 @@ def _open(path: Path, data: bytes) -> None:
 def _read_weights(suffix: str) -> Callable[[bytes, Path], None]:
     def read(data: bytes, folder: Path) -> None:
         from modelhound.models.checkpoints import count_tensors, read_tensors
-        from modelhound.models.tensor_hashes import hash_files
+        from modelhound.models.tensor_hashes import TensorHasher
 
         path = folder / f"model{suffix}"
         path.write_bytes(data)
         if suffix == ".safetensors":
-            hash_files([path])
+            TensorHasher().hash_files([path])
         count_tensors("file:model", path)
         read_tensors("file:model", path)
 

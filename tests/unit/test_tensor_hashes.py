@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from modelhound.models.tensor_hashes import TensorHasher, hash_files, hash_tensor
+from modelhound.models.tensor_hashes import TensorHasher, hash_tensor
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64),
@@ -24,7 +24,7 @@ def test_a_file_gives_the_digests_of_its_tensors_whatever_their_type(tmp_path: P
     tensors = {str(dtype): some(dtype, 3, 4, 2) for dtype in DTYPES}
     tensors |= {"scalar": torch.tensor(3.5), "empty": torch.empty(0, 4)}
     save_file(tensors, tmp_path / "a.safetensors", metadata={"format": "pt"})
-    found = hash_files([tmp_path / "a.safetensors"])
+    found = TensorHasher().hash_files([tmp_path / "a.safetensors"])
     assert found == {name: hash_tensor(tensor) for name, tensor in tensors.items()}
     assert len(set(found.values())) == len(tensors)
 
@@ -33,12 +33,12 @@ def test_several_files_are_one_model(tmp_path: Path) -> None:
     first, second = {"a": some(torch.float32, 5)}, {"b": some(torch.float16, 5)}
     save_file(first, tmp_path / "1.safetensors")
     save_file(second, tmp_path / "2.safetensors")
-    found = hash_files([tmp_path / "1.safetensors", tmp_path / "2.safetensors"])
+    found = TensorHasher().hash_files([tmp_path / "1.safetensors", tmp_path / "2.safetensors"])
     assert found == {"a": hash_tensor(first["a"]), "b": hash_tensor(second["b"])}
 
 
 def test_no_files_have_no_digests() -> None:
-    assert hash_files(()) == {}
+    assert TensorHasher().hash_files(()) == {}
 
 
 def test_shape_type_and_content_count() -> None:
@@ -61,7 +61,7 @@ def test_a_file_that_was_cut_off_gives_none(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "a.safetensors"
     save_file({"a": some(torch.float32, 50), "b": some(torch.float32, 50)}, path)
     path.write_bytes(path.read_bytes()[:kept])
-    assert hash_files([path]) == {}
+    assert TensorHasher().hash_files([path]) == {}
 
 
 @pytest.mark.parametrize(
@@ -75,18 +75,18 @@ def test_a_file_that_was_cut_off_gives_none(tmp_path: Path, kept: int) -> None:
 )
 def test_a_foreign_file_gives_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.safetensors").write_bytes(content)
-    assert hash_files([tmp_path / "a.safetensors"]) == {}
+    assert TensorHasher().hash_files([tmp_path / "a.safetensors"]) == {}
 
 
 def test_a_type_that_is_not_known_gives_none(tmp_path: Path) -> None:
     header = json.dumps({"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 1]}}).encode()
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
-    assert hash_files([tmp_path / "a.safetensors"]) == {}
+    assert TensorHasher().hash_files([tmp_path / "a.safetensors"]) == {}
 
 
 def test_one_bad_file_among_good_ones_and_a_missing_one_give_none(tmp_path: Path) -> None:
     save_file({"a": some(torch.float32, 5)}, tmp_path / "good.safetensors")
-    assert hash_files([tmp_path / "good.safetensors", tmp_path / "missing.safetensors"]) == {}
+    assert TensorHasher().hash_files([tmp_path / "good.safetensors", tmp_path / "missing.safetensors"]) == {}
 
 
 def test_near_copies_have_the_digests_that_each_has_by_itself(tmp_path: Path) -> None:

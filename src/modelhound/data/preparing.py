@@ -7,13 +7,13 @@ gets when its last byte is on the disk.
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,9 +36,10 @@ from modelhound.data.sources.prepared import (
     list_prepared,
     read_manifest,
 )
-from modelhound.errors import DataError, RequestError, RunBusyError, StoreError
+from modelhound.errors import DataError, RequestError, RunBusyError
 from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch
+from modelhound.store import explain_write_errors
 
 __all__ = ["check_folder", "find_finished", "prepare_items"]
 
@@ -340,14 +341,10 @@ def _write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         _unfinished(path).replace(path)
 
 
-@contextlib.contextmanager
-def _explained(path: Path, do: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "free some space" if is_full else "make it writable or choose another folder"
-        raise StoreError(
-            f"cannot {do} {printable(str(path))!r}: {error.strerror or error}; {advice}, then start the same command again: "
-            "whole shards are kept"
-        ) from error
+def _explained(path: Path, do: str) -> AbstractContextManager[None]:
+    return explain_write_errors(
+        Path(printable(str(path))),
+        doing=do,
+        refused="make it writable or choose another folder",
+        kept="whole shards are kept",
+    )

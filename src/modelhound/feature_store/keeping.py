@@ -23,7 +23,7 @@ import numpy.typing as npt
 from modelhound.errors import StoreError
 from modelhound.feature_store.key import DTYPES, ENTRY_BYTES, Digests, Key, pick_rows
 from modelhound.feature_store.sharing import hold, list_keys, list_live, make_mark, remove_key, remove_mark
-from modelhound.store import cache_folder
+from modelhound.store import cache_folder, is_disk_full
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "FeatureStore", "Found"]
 
@@ -198,8 +198,11 @@ class FeatureStore:
         self._room_bytes = min(slack, self.limit_bytes - total)
 
     def _stop(self, error: OSError) -> None:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "free some space or allow more" if is_full else "make it writable or set another MODELHOUND_CACHE"
+        advice = (
+            "free some space or allow more"
+            if is_disk_full(error)
+            else "make it writable or set another MODELHOUND_CACHE"
+        )
         self.trouble = (
             f"cannot keep features in {str(self.folder)!r}: {error.strerror or error}; {advice}. "
             "Results are the same, the next search takes longer"

@@ -45,9 +45,8 @@ class Staging:
             try:
                 return list(self._bring(tensors, templates))
             finally:
-                if (
-                    self._stream is not None
-                ):  # also where memory did not suffice: the pieces are filled again afterwards
+                # also where memory did not suffice: the pieces are filled again afterwards
+                if self._stream is not None:
                     self._stream.synchronize()
 
     def _bring(self, tensors: Sequence[Tensor], templates: Sequence[Tensor]) -> Iterator[Tensor]:

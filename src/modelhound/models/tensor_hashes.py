@@ -23,7 +23,7 @@ from torch import Tensor
 
 from modelhound.models.tensor_files import TensorPlace, read_header
 
-__all__ = ["TensorHasher", "hash_files", "hash_tensor"]
+__all__ = ["TensorHasher", "hash_tensor"]
 
 _COMPARED_BYTES = 1 << 20  # at once: each comparison is a turn at Python's lock
 
@@ -34,11 +34,6 @@ def hash_tensor(tensor: Tensor) -> str:
     digest = _begin(tuple(plain.shape), plain.dtype)
     digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def hash_files(paths: Sequence[Path]) -> Mapping[str, str]:
-    """The same for every tensor in these files, straight from their bytes."""
-    return TensorHasher().hash_files(paths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -53,9 +53,8 @@ def score_by_ridge(algebra: Algebra, *, seed: int) -> Score:
 
 def _leave_out(algebra: Algebra, rows: slice, fitted: torch.Tensor, freedom: torch.Tensor) -> torch.Tensor:
     """What the fit without an item says of it, from what the fit to all says beyond the means."""
-    beyond = (
-        algebra.targets_of(rows) - algebra.target_means
-    )  # or the rounding of a large mean would be divided by the freedom
+    # or the rounding of a large mean would be divided by the freedom
+    beyond = algebra.targets_of(rows) - algebra.target_means
     return beyond - (beyond - fitted) / freedom[:, None] + algebra.target_means
 
 

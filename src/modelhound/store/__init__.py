@@ -14,7 +14,7 @@ Nothing here knows what a record means. It owns every file name:
 `runs` has the folder, `lines` the records as text, `files` writes so that nothing is ever half there, `memo` remembers.
 """
 
-from modelhound.store.files import write_file, write_folder
+from modelhound.store.files import explain_write_errors, is_disk_full, write_file, write_folder
 from modelhound.store.memo import Memo, cache_folder
 from modelhound.store.runs import (
     DEFAULT_ROOT,
@@ -36,6 +36,8 @@ __all__ = [
     "RunSummary",
     "cache_folder",
     "default_run_path",
+    "explain_write_errors",
+    "is_disk_full",
     "list_runs",
     "open_run",
     "read_run",

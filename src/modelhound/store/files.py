@@ -16,7 +16,7 @@ from pathlib import Path
 
 from modelhound.errors import StoreError
 
-__all__ = ["explain_write_errors", "flush_to_disk", "write_file", "write_folder", "write_whole"]
+__all__ = ["explain_write_errors", "flush_to_disk", "is_disk_full", "write_file", "write_folder", "write_whole"]
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -66,13 +66,19 @@ def flush_to_disk(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def explain_write_errors(path: Path) -> Iterator[None]:
+def explain_write_errors(
+    path: Path, *, doing: str = "write", refused: str = "make it writable", kept: str = "finished models are kept"
+) -> Iterator[None]:
+    """What the system refuses, as a StoreError; `refused` is the advice where the disk is not full."""
     try:
         yield
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "free some space" if is_full else "make it writable"
+        advice = "free some space" if is_disk_full(error) else refused
         raise StoreError(
-            f"cannot write {str(path)!r}: {error.strerror or error}; {advice}, then start the same command again: "
-            "finished models are kept"
+            f"cannot {doing} {str(path)!r}: {error.strerror or error}; {advice}, then start the same command again: {kept}"
         ) from error
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Or as full as this user may fill it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
