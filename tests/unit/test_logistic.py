@@ -50,7 +50,5 @@ def test_only_regressions_of_one_shape_are_done_as_one_and_no_more_than_memory_a
     ]
     assert _kind(labels[0]) != _kind(labels[1])
     many_rows = torch.empty(1, 1, device="meta").expand(10**6, 2048)
-    large = Regression(
-        inputs=many_rows, steer=many_rows[:2048], places=None, labels_of=None, num_outputs=2, spread=0.25, ready=None
-    )
+    large = Regression(inputs=many_rows, steer=many_rows[:2048], places=None, labels_of=None, num_outputs=2, ready=None)
     assert _most_together(large) == 1

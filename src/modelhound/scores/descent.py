@@ -77,7 +77,7 @@ def descend(
 
 def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Products of matrices, one for each problem; that of a single problem as everywhere else, which is faster on a CPU."""
-    return (left[0] @ right[0])[None] if left.shape[0] == 1 else left @ right
+    return torch.bmm(left, right) if left.is_cuda or len(left) > 1 else (left[0] @ right[0])[None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,8 @@ class _Look:
 
 def _look(basis: torch.Tensor, value: torch.Tensor) -> _Look:
     products = multiply(basis, basis.mT).flatten(1)
-    found = torch.cat([products, basis[:, -1].abs().amax(1, keepdim=True), value[:, None]], 1).cpu().numpy()
+    steepest = torch.linalg.vector_norm(basis[:, -1], torch.inf, dim=1, keepdim=True)
+    found = torch.cat([products, steepest, value[:, None]], 1).cpu().numpy()
     size = basis.shape[1]
     return _Look(basis=basis, products=found[:, :-2].reshape(-1, size, size), steepest=found[:, -2], value=found[:, -1])
 

@@ -4,15 +4,15 @@ In:  a Regression: standardised features, what is to be told of each item, and t
 Out: weights and intercepts that minimise   mean of the items' losses + |W|^2 / (2 n)
 Nothing here knows a scorer, or where features come from.
 
-L-BFGS works on L'W instead of W, where LL' is the curvature of the objective at W = 0 (see `probe`), and on intercepts in units
-in which their curvature is 1 as well. The two large products of a step are made in float32, which is more than is needed to get
-as near as we go.
+L-BFGS works on L'W instead of W, where LL' is the curvature of the objective at W = 0 (see `probe`). Intercepts are one more
+row of W, with a curvature of their own and without a penalty. The two large products of a step are made in float32, which is
+more than is needed to get as near as we go.
 
-On a device a step is fifty small pieces of work, one after the other, for which Python and the device take far longer than for
-what they compute. So regressions that several threads ask for at about the same time are done as one, with a batch dimension.
+On a device a step is thirty small pieces of work, one after the other, for which Python and the device take far longer than
+for what they compute: each that is left out counts, whatever it computes. And regressions that several threads ask for at about
+the same time are done as one, with a batch dimension.
 """
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,11 +41,10 @@ class Regression:
     """One problem, made ready by `prepare`."""
 
     inputs: torch.Tensor  # [num_items, num_columns], float32
-    steer: torch.Tensor  # [num_columns, num_columns], float64: the inverse of L
+    steer: torch.Tensor  # [num_columns + 1, num_columns + 1], float64: the inverse of L; intercepts are last
     places: torch.Tensor | None  # [num_items]: the class of each item; None where an item may have several labels
     labels_of: Callable[[slice], torch.Tensor] | None  # of some items, [num_outputs, some items], where it may
     num_outputs: int
-    spread: float
     ready: Any  # an event on the stream that made these tensors; None on a CPU
 
     @property
@@ -64,8 +63,11 @@ def prepare(
     """`second_moments` are X'X/n of the inputs, or near them; either the class of each item or a function for labels."""
     # the variance of a target when all classes are as likely, or a label as likely as not
     spread = (1 - 1 / num_outputs) / num_outputs if places is not None else 0.25
-    curvature = spread * second_moments
-    curvature.diagonal().add_(1 / len(inputs))
+    num_columns = len(second_moments)
+    curvature = second_moments.new_zeros(num_columns + 1, num_columns + 1)
+    torch.mul(second_moments, spread, out=curvature[:-1, :-1])
+    curvature.diagonal()[:-1].add_(1 / len(inputs))
+    curvature[-1, -1] = spread
     # The inverse of L, once: to solve with L is a chain of small steps, which on a GPU takes a hundred times as long as to
     # multiply. Rounding in it changes the path and not the minimum, since the same matrix leads there and back.
     steer = torch.linalg.solve_triangular(
@@ -81,7 +83,6 @@ def prepare(
         places=places,
         labels_of=labels_of,
         num_outputs=num_outputs,
-        spread=spread,
         ready=ready,
     )
 
@@ -93,8 +94,8 @@ def regress(problem: Regression) -> tuple[torch.Tensor, torch.Tensor]:
     else:
         place = _COMBINING.bring(problem)
         place.record_stream(torch.cuda.current_stream(place.device))  # another thread may have made it, on its own
-    weights, intercepts = _take_apart(place[None], problem.steer[None], problem)
-    return weights[0], intercepts[0]
+    found = _unsteer(place[None], problem.steer[None])[0]
+    return found[:, :-1].T, found[:, -1]
 
 
 def _kind(problem: Regression) -> Hashable:
@@ -117,23 +118,24 @@ def _solve(problems: Sequence[Regression]) -> list[torch.Tensor]:
             each.ready.wait()
     inputs = _stack([each.inputs for each in problems])
     steer = _stack([each.steer for each in problems])
-    compare = _comparer(problems)
-    num_items, unit = len(first.inputs), 1 / math.sqrt(first.spread)
-    blocks = _cut(first)
+    judge = _judge_classes(problems) if first.labels_of is None else _judge_labels(first.labels_of)
+    num_items, blocks = len(first.inputs), _cut(first)
 
     def evaluate(place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        now, intercepts = _take_apart(place, steer, first)
-        # a class is a row here: products with few rows are several times as fast on CPUs as those with few columns
-        small, offsets = now.to(_PRODUCTS).mT.contiguous(), intercepts.to(_PRODUCTS)[:, :, None]
-        loss = now.square().sum((1, 2)) / 2
-        slope, pull = now, torch.zeros_like(intercepts)
+        # an output is a row here: products with few rows are several times as fast on CPUs as those with few columns
+        slope = _unsteer(place, steer)
+        small = slope.to(_PRODUCTS, copy=True)
+        weights, intercepts = small[:, :, :-1], small[:, :, -1:]
+        # what the penalty adds to the slope is the weights themselves
+        slope_of_weights, slope_of_intercepts = slope[:, :, :-1], slope[:, :, -1:].zero_()
+        loss = slope_of_weights.square().sum((1, 2)).div_(2)
         for rows in blocks:
-            some_loss, errors = compare(rows, multiply(small, inputs[:, rows].mT).add_(offsets))
-            loss = loss + some_loss
-            slope += multiply(errors, inputs[:, rows]).mT
-            pull += errors.sum(2, dtype=torch.float64)
-        steered_slope = multiply(slope.div_(num_items).mT, steer.mT).mT
-        return loss / num_items, torch.cat([steered_slope.flatten(1), pull * (unit / num_items)], 1)
+            some = inputs[:, rows]
+            likelihood, errors = judge(rows, multiply(weights, some.mT).add_(intercepts))
+            loss -= likelihood
+            slope_of_weights += multiply(errors, some)
+            slope_of_intercepts += errors.sum(2, keepdim=True, dtype=slope.dtype)
+        return loss.div_(num_items), multiply(slope, steer.mT).div_(num_items).flatten(1)
 
     start = first.steer.new_zeros(len(problems), first.num_components)
     history = max(2, min(_MOST_HISTORY, _HISTORY_BYTES // (16 * first.num_components)))
@@ -151,10 +153,9 @@ def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return tensors[0][None] if len(tensors) == 1 else torch.stack(list(tensors))
 
 
-def _take_apart(place: torch.Tensor, steer: torch.Tensor, like: Regression) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights, from L'W; intercepts, from units in which their curvature is 1 as well."""
-    steered = place[:, : -like.num_outputs].view(len(place), -1, like.num_outputs)
-    return multiply(steered.mT, steer).mT, place[:, -like.num_outputs :] / math.sqrt(like.spread)
+def _unsteer(place: torch.Tensor, steer: torch.Tensor) -> torch.Tensor:
+    """W' from L'W of each problem, [num_problems, num_outputs, num_columns + 1]."""
+    return multiply(place.view(len(place), -1, steer.shape[1]), steer)
 
 
 def _cut(problem: Regression) -> list[slice]:
@@ -169,28 +170,27 @@ def _cut(problem: Regression) -> list[slice]:
     ]
 
 
-_Compare = Callable[[slice, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+_Judge = Callable[[slice, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""From the logits of some items, a column each: their log likelihood, and minus its gradient in place of the logits."""
 
 
-def _comparer(problems: Sequence[Regression]) -> _Compare:
-    """The losses of some of the items and their gradient, which takes the place of the logits; an item is a column."""
-    first = problems[0]
-    if first.labels_of is not None:
-        labels_of = first.labels_of
-
-        def compare_labels(rows: slice, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            targets = labels_of(rows).to(logits.dtype)
-            loss = torch.nn.functional.softplus(logits).sub_(logits * targets).double().sum((1, 2))
-            return loss, logits.sigmoid_().sub_(targets)
-
-        return compare_labels
+def _judge_classes(problems: Sequence[Regression]) -> _Judge:
     places = _stack([each.places for each in problems if each.places is not None])[:, None]
     minus_one = torch.full((1, 1, 1), -1.0, dtype=_PRODUCTS, device=places.device)
 
-    def compare_classes(rows: slice, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def judge(rows: slice, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         own = places[:, :, rows]
         log_probabilities = logits.log_softmax(1)
-        loss = -log_probabilities.gather(1, own).sum((1, 2), dtype=torch.float64)
-        return loss, log_probabilities.exp_().scatter_add_(1, own, minus_one.expand_as(own))
+        likelihood = log_probabilities.gather(1, own).sum((1, 2), dtype=torch.float64)
+        return likelihood, log_probabilities.exp_().scatter_add_(1, own, minus_one.expand_as(own))
 
-    return compare_classes
+    return judge
+
+
+def _judge_labels(labels_of: Callable[[slice], torch.Tensor]) -> _Judge:
+    def judge(rows: slice, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        targets = labels_of(rows).to(logits.dtype)
+        likelihood = (logits * targets).sub_(torch.nn.functional.softplus(logits)).double().sum((1, 2))
+        return likelihood, logits.sigmoid_().sub_(targets)
+
+    return judge
