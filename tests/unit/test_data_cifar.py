@@ -150,6 +150,13 @@ def test_a_pickle_written_by_hand_gets_no_further(tmp_path: Path, program: bytes
         load_plain_pickle(tmp_path / "x")
 
 
+@pytest.mark.parametrize("place", [b"r\x00\x00\x00\x28", b"q\xff", b"p2000000000\n"])
+def test_a_pickle_cannot_have_memory_made_for_what_it_does_not_hold(tmp_path: Path, place: bytes) -> None:
+    (tmp_path / "x").write_bytes(b"}" + place + b".")
+    with pytest.raises(DataError, match="before there are as many"):
+        load_plain_pickle(tmp_path / "x")
+
+
 def test_the_test_pickles_are_like_the_real_ones(tmp_path: Path) -> None:
     """Real files name numpy.core.multiarray, as Python 2 and numpy 1 wrote them."""
     folder = write_cifar100_python(tmp_path / "p")

@@ -9,9 +9,10 @@ Nothing here knows what the keys mean.
 
 import math
 import pickle
+import pickletools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ def load_plain_pickle(path: Path) -> dict[str, Any]:
     """The dict in the pickle; one that asks for anything but plain data is a DataError."""
     try:
         with path.open("rb") as file:
+            _check_places(file)
             loaded = _PlainUnpickler(file, encoding="bytes").load()
     except _RefusedError as error:
         raise DataError(
@@ -44,11 +46,31 @@ def load_plain_pickle(path: Path) -> dict[str, Any]:
     return {_text(key): _plain(value) for key, value in loaded.items()}
 
 
+def _check_places(file: BinaryIO) -> None:
+    """A pickle numbers what it will name again, and memory is made for as many as the number says, however large it is.
+
+    Whoever writes pickles counts from 0, or from 1 as Python 2 did.
+    """
+    num_kept = 0
+    for operation, argument, _ in pickletools.genops(file):
+        if operation.name in _KEEPING:
+            if isinstance(argument, int) and argument > num_kept + 1:
+                raise ValueError(f"it keeps object {argument} before there are as many")
+            num_kept += 1
+    file.seek(0)
+
+
+_KEEPING = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
+
+
 class _RefusedError(pickle.UnpicklingError):
     """The pickle wants something that is not plain data."""
 
 
-class _PlainUnpickler(pickle.Unpickler):
+class _PlainUnpickler(pickle._Unpickler):
+    """Python's own, written in Python: the quick one, written in C, makes a table as long as the largest number that a pickle
+    gives to any of its parts, and a pickle of ten bytes can name four billion."""
+
     def find_class(self, module: str, name: str) -> Any:
         place = (module.replace("numpy._core", "numpy.core"), name)
         if place not in _STAND_INS:
