@@ -111,12 +111,12 @@ class InProcesses:
 
 
 def load_by_processes(dataset: Dataset, forms: list[Preprocessing], choice: Choice | None, goal: str) -> None:
-    from modelhound.data.decode.decoded import _normalise_exactly
+    from modelhound.data.normalising import normalise
 
     items: Any = InProcesses(dataset, forms, choice)
     for blocks in torch.utils.data.DataLoader(items, batch_size=None, num_workers=min(16, count_cores())):
         for each, pixels in zip(forms, blocks, strict=True):
-            _normalise_exactly(pixels, each, torch.float32, torch.contiguous_format).to(goal)
+            normalise(pixels, each, torch.float32, torch.contiguous_format).to(goal)
 
 
 def list_contestants(

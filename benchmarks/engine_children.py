@@ -244,7 +244,7 @@ def explain(models: list[str], data: str, device: str, options: dict[str, Any]) 
     foreseen = explain_search(SearchSettings(data, models=tuple(models), device=device, **options))
     said = to_plain(foreseen)
     return {"own_seconds": meter.wall_seconds} | {
-        name: said[name] for name in ("phases", "seconds", "least_seconds", "peak_bytes", "rungs")
+        name: said[name] for name in ("phases", "seconds", "least_seconds", "peak_memory_bytes", "rungs")
     }
 
 

@@ -154,6 +154,7 @@ def fuzz(asked: argparse.Namespace, log: Path) -> str:
         if done.returncode != 0 or not counts:
             failed.append(name)
             print(f"{name}: {done.stderr[-2000:]}")
+        counts = counts or [{"tried": 1}]  # the one that ended it
         with log.open("a") as file:
             for count in counts:
                 line = {"fault": "bytes led by coverage (atheris)", "where": name, "tried": count["tried"]}

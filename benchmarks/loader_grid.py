@@ -23,9 +23,9 @@ from modelhound.data import Preprocessing, open_dataset
 from modelhound.data.loading import free_shared_memory
 from modelhound.data.preparing import prepare_items
 from modelhound.data.preprocessing import Variant
-from modelhound.feeding import Feed, supplying
+from modelhound.feeding import supplying
 from modelhound.feeding.concluding import choose_pairs
-from modelhound.feeding.runs import measure_load, warm_up
+from modelhound.feeding.runs import Feed, measure_load, warm_up
 from modelhound.meter import count_cores, resolve_device, seconds_now
 from modelhound.models import Network, find_models
 from modelhound.records import FeedMeasured, silent, to_plain

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from modelhound.data import Dataset
-from modelhound.feeding import Feed, measure_run
+from modelhound.feeding.runs import Feed, measure_run
 from modelhound.meter import seconds_now
 from modelhound.models import Network
 

@@ -6,6 +6,7 @@ Nothing here trains. Races are replayed from the records by the very code that r
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,15 +16,16 @@ from scipy import stats
 
 from modelhound.analysis.foretelling import Law, Lesson, Level, find_level, fit_laws, foretell
 from modelhound.analysis.fusion import Pool, fuse, judge_fusion, learn_fusion, weighted_agreement
-from modelhound.analysis.trials import CYCLES, FULL_EPOCHS, Trial
+from modelhound.analysis.trials import CYCLES, FULL_EPOCHS, NUM_FOLDS, Trial
 from quality_records import Floats, Records
-from quality_replays import Way, halve, replay_finals
+from quality_replays import Way, halve, replay_finals, turn_folds
 
 __all__ = ["judge_all"]
 
 Bools = NDArray[np.bool_]
 
 BUDGETS = (0.05, 0.10, 0.13, 0.25)
+_USUAL_BUDGET = 0.13
 _MEASURES = ("weighted tau", "told apart", "lost by first", "lost by best of three")
 _TOLD_APART = 1.645  # standard errors of a difference; one pair in twenty that lies so far apart would change its order
 _SECOND_SEED = "a second seed of the truth"
@@ -49,6 +51,7 @@ def judge_all(targets: Sequence[Records]) -> dict[str, Any]:
         "tables": tables,
         "means": means,
         "fusion": _judge_fusion(targets),
+        "chances": _judge_chances(targets),
         "prediction": _judge_prediction(targets),
     }
 
@@ -84,16 +87,53 @@ def _judge(records: Records, everybody: Sequence[Records]) -> dict[str, dict[str
     others = [_pool(each) for each in everybody if each is not records]
     if len(others) >= 2:
         ways["fusion of scorers, size, family"] = (fuse(learn_fusion(others), _pool(records).parts), features)
-    if records.outcomes:
-        laws = _laws_without(everybody, records)
-        for budget in BUDGETS:
-            order, cost = replay_finals(records, records.scores["ridge"], budget, laws)
-            ways[f"finals {budget:.0%}"] = (order, cost + features)
-        order, cost = halve(records)
-        ways["halving on fine-tuning"] = (order, cost)
+    laws = _laws_without(everybody, records)
+    for budget in BUDGETS:
+        order, cost = replay_finals(records, records.scores["ridge"], budget, laws).way
+        ways[f"finals {budget:.0%}"] = (order, cost + features)
+    ways["halving on fine-tuning"] = halve(records)
     told = _told_apart(records)
-    return {_SECOND_SEED: _judge_seeds(records, told)} | {
-        way: _agreement(values, records.truth, told) | {"cost": cost} for way, (values, cost) in ways.items()
+    return (
+        {_SECOND_SEED: _judge_seeds(records, told)}
+        | {way: _agreement(values, records.truth, told) | {"cost": cost} for way, (values, cost) in ways.items()}
+        | _judge_in_turns(records, laws, told)
+    )
+
+
+def _judge_in_turns(records: Records, laws: Sequence[Law], told: Bools) -> dict[str, dict[str, float]]:
+    """Ways that test on one third of the items first, the mean of the three thirds: a single one is right or wrong by luck."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for first in range(NUM_FOLDS):
+        turned = turn_folds(records, first)
+        order, cost = replay_finals(turned, records.scores["ridge"], _USUAL_BUDGET, laws).way
+        ways = {f"finals {_USUAL_BUDGET:.0%}": (order, cost + _FORWARD_EPOCHS / FULL_EPOCHS), "halving": halve(turned)}
+        for way, (values, spent) in ways.items():
+            row = _agreement(values, records.truth, told) | {"cost": spent}
+            found.setdefault(f"{way}, thirds in turns", []).append(row)
+    return {way: {key: float(np.mean([row[key] for row in rows])) for key in rows[0]} for way, rows in found.items()}
+
+
+def _judge_chances(targets: Sequence[Records]) -> dict[str, Any]:
+    """How often the first of a race is the best, beside the chance that the race gives it; thirds in turns, all budgets."""
+    points = []
+    for records in targets:
+        laws = _laws_without(targets, records)
+        for first, budget in itertools.product(range(NUM_FOLDS), BUDGETS):
+            replayed = replay_finals(turn_folds(records, first), records.scores["ridge"], budget, laws)
+            is_best = bool(records.truth[replayed.way[0].argmax()] == records.truth.max())
+            points.append((records.about["target"], budget, replayed.chance, is_best, replayed.is_certain))
+    usual = [each for each in points if each[1] == _USUAL_BUDGET]
+    return {
+        "num": len(usual),
+        "said": float(np.mean([chance for _, _, chance, _, _ in usual])),
+        "came true": float(np.mean([is_best for _, _, _, is_best, _ in usual])),
+        "by target": {
+            name: [float(np.mean([each[place] for each in usual if each[0] == name])) for place in (2, 3)]
+            for name in dict.fromkeys(each[0] for each in usual)
+        },
+        "num races": len(points),
+        "certain": sum(each[4] for each in points),
+        "certain and right": sum(each[3] and each[4] for each in points),
     }
 
 

@@ -203,7 +203,7 @@ def _understand(lines: Sequence[dict[str, Any]]) -> Records | None:
             seconds.setdefault(line["name"], []).append(line["seconds"])
             value = 0.0 if line["score"] is None else line["score"]
             truth.setdefault(line["name"], {}).setdefault(line["notch"], {})[line["seed"]] = value
-    tried = {line["name"] for line in lines if line["kind"] == "trial" and line["stage"] > 0}
+    tried = _tried_to_the_end([trial_of(line) for line in lines if line["kind"] == "trial"])
     outcomes = {trial_of(line): outcome_of(line) for line in lines if line["kind"] == "trial"}
     names = tuple(name for name in scores if name in tried and _is_whole(truth.get(name)))
     if len(names) < _LEAST_CANDIDATES:
@@ -230,6 +230,16 @@ def _understand(lines: Sequence[dict[str, Any]]) -> Records | None:
         ),
         epoch_seconds=np.array([float(np.median(seconds[name])) / FULL_EPOCHS for name in names]),
     )
+
+
+def _tried_to_the_end(trials: Sequence[Trial]) -> set[str]:
+    """Those whose trials came as far as anybody's, on every fold: a race would wait for the others."""
+    last = max((trial.stage for trial in trials), default=0)
+    folds: dict[str, set[int]] = {}
+    for trial in trials:
+        if trial.stage == last:
+            folds.setdefault(trial.model, set()).add(trial.fold)
+    return {name for name, tested in folds.items() if len(tested) == NUM_FOLDS}
 
 
 def _is_whole(rates: dict[int, dict[int, float]] | None) -> bool:

@@ -7,7 +7,7 @@ what is recorded stands in for it. Where a stage is not recorded of a target, ra
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,13 +17,23 @@ from modelhound.analysis.trials import CYCLES, FULL_EPOCHS, HIGH_NOTCHES, USUAL_
 from modelhound.settings import MOST_FINALISTS
 from quality_records import Floats, Records
 
-__all__ = ["Way", "halve", "replay_finals"]
+__all__ = ["Replayed", "Way", "halve", "replay_finals", "turn_folds"]
 
 Way = tuple[Floats, float]
 """A number per candidate, and its cost as a share of fine-tuning all."""
 
 
-def replay_finals(records: Records, first: Floats, budget: float, laws: Sequence[Law]) -> Way:
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a race would have said."""
+
+    way: Way
+    chance: float
+    """Of its first to be the best, in its own words."""
+    is_certain: bool
+
+
+def replay_finals(records: Records, first: Floats, budget: float, laws: Sequence[Law]) -> Replayed:
     """Finals after a feature race by `first`, as `--finals auto`; those that took no part stand behind, in its order."""
     by_features = [records.names[place] for place in np.argsort(-first, kind="stable")]
     seconds = _epoch_seconds(records)
@@ -38,9 +48,26 @@ def replay_finals(records: Records, first: Floats, budget: float, laws: Sequence
                 trial,
                 None if known is None else Outcome(item_scores=known.item_scores, loss=known.loss, seconds=cost),
             )
-    ordered = [row.model for row in race.standings()]
+    standings = race.standings()
+    ordered = [row.model for row in standings]
     ordered += [name for name in by_features if name not in ordered]
-    return _places(records, ordered), race.spent_seconds / _full_seconds(records)
+    way = _places(records, ordered), race.spent_seconds / _full_seconds(records)
+    return Replayed(way, standings[0].chance, race.ended == "certain")
+
+
+def turn_folds(records: Records, first: int) -> Records:
+    """As if another third of the items had been the first to be tested: how much of an answer was the luck of that third.
+
+    Other rates than each candidate's best are recorded on the first third only; elsewhere the best stands in for them.
+    """
+    places = {first: 0, 0: first}
+    outcomes = {
+        replace(trial, fold=places.get(trial.fold, trial.fold)): outcome
+        for trial, outcome in records.outcomes.items()
+        if first == 0 or trial.notch == records.notches.get(trial.model)
+    }
+    folds = [places.get(fold, fold) for fold in records.about["folds"]]
+    return replace(records, outcomes=outcomes, about={**records.about, "folds": folds})
 
 
 def _is_recorded(records: Records, trial: Trial) -> bool:

@@ -21,6 +21,7 @@ _SHOWN = (
     "fusion of scorers, size, family",
     "size",
     "finals 13%",
+    "finals 13%, thirds in turns",
     "halving on fine-tuning",
 )
 _CHARTED = (
@@ -28,11 +29,17 @@ _CHARTED = (
         "a second seed of the truth",
         "finals 25%",
         "finals 13%",
+        "finals 13%, thirds in turns",
         "finals 10%",
         "finals 5%",
         "halving on fine-tuning",
+        "halving, thirds in turns",
     ),
     *("fusion of scorers, size, family", "ridge", "knn", "probe", "hscore", "logme", "size", "published accuracy"),
+)
+_COLOURS = (  # of targets, of which there are more than the usual palette has colours
+    *("#1f4fd8", "#e07a10", "#0a8f6a", "#b0309c", "#0a9cc4", "#8a6a00", "#9c1430", "#5a2a82"),
+    *("#7a7a7a", "#e0559a", "#5fae2e", "#2f4858", "#c8a415"),
 )
 
 
@@ -97,6 +104,15 @@ def _show_verdicts(judged: Mapping[str, Any]) -> list[str]:
             f"| {row['epochs']} epochs | {row['num']} | {100 * row['mean error']:.1f} | {row['coverage']:.0%} "
             f"| {100 * row['width']:.0f} |"
         )
+    chances = judged["chances"]
+    by_target = [f"{name} {said:.0%} and {true:.0%}" for name, (said, true) in chances["by target"].items()]
+    lines += [
+        "",
+        f"The first of {chances['num']} races at 13% (thirds in turns) was the best in {chances['came true']:.0%}; the races "
+        f"gave it a chance of {chances['said']:.0%} on average. Of {chances['num races']} races at all budgets "
+        f"{chances['certain']} ended certain, {chances['certain and right']} of them rightly. Said and come true, by target: "
+        f"{', '.join(by_target)}.",
+    ]
     return lines
 
 
@@ -169,7 +185,8 @@ def _draw_foretold(data: Any) -> "altair.TopLevelMixin":
         y=altair.Y("low:Q", title="accuracy foretold", scale=ends, axis=altair.Axis(format="%")), y2="high:Q"
     )
     dots = base.mark_circle(size=50).encode(
-        y=altair.Y("foretold:Q", scale=ends), color=altair.Color("target:N", title=None)
+        y=altair.Y("foretold:Q", scale=ends),
+        color=altair.Color("target:N", title=None, scale=altair.Scale(range=list(_COLOURS))),
     )
     kept = base.mark_line(strokeDash=[4, 4]).encode(y=altair.Y("full:Q", scale=ends))
     chart: altair.TopLevelMixin = (bars + kept + dots).properties(height=320)

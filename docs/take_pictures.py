@@ -1,7 +1,7 @@
 """Take the pictures of a report that the README shows: python docs/take_pictures.py PAGE.html
 
-Needs chromium on the PATH and playwright, as the browser tests do. Pictures go to docs/pictures/: the first screen and single
-parts of the page, each in light and in dark, and the first screen of a phone.
+Needs chromium on the PATH and playwright, as the browser tests do. Pictures go to docs/pictures/: the first screen and those
+parts of the page that the README shows, each in light and in dark.
 """
 
 import shutil
@@ -13,8 +13,9 @@ from playwright.sync_api import Locator, Page, sync_playwright
 
 PICTURES = Path(__file__).parent / "pictures"
 RENDERED = "[...document.querySelectorAll('figure[data-chart]')].every(it => it.dataset.drawn || !it.clientWidth)"
-SCREENS = (("screen", 1280, 720), ("phone", 390, 844))
-PARTS = ("ranking", "trade-offs", "time", "items")
+WIDTH, HEIGHT = 1280, 720
+PARTS = ("trade-offs", "items")
+HARDEST = 14  # pictures of items: two rows
 MARGIN = 16  # pixels around a part
 
 
@@ -26,18 +27,16 @@ def main(page_file: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for scheme in ("light", "dark"):
-            for name, width, height in SCREENS:
-                page = browser.new_page(
-                    viewport={"width": width, "height": height},
-                    color_scheme=scheme,  # type: ignore[arg-type]
-                    device_scale_factor=1.5,
-                )
-                page.goto(page_file.resolve().as_uri())
-                wait(page)
-                page.screenshot(path=PICTURES / f"report-{name}-{scheme}.png")
-                if name == "screen":
-                    take_parts(page, scheme)
-                page.close()
+            page = browser.new_page(
+                viewport={"width": WIDTH, "height": HEIGHT},
+                color_scheme=scheme,
+                device_scale_factor=1.5,
+            )
+            page.goto(page_file.resolve().as_uri())
+            wait(page)
+            page.screenshot(path=PICTURES / f"report-screen-{scheme}.png")
+            take_parts(page, scheme)
+            page.close()
         browser.close()
     for path in PICTURES.glob("report-*.png"):
         with Image.open(path) as picture:
@@ -51,12 +50,13 @@ def wait(page: Page) -> None:
 
 
 def take_parts(page: Page, scheme: str) -> None:
-    """The first figure of a part; of the items also those that are hardest."""
+    """The first figure of a part; of the items also some of those that are hardest."""
     for part in PARTS:
         found = page.locator(f"section#{part} figure.chart, section#{part} .pair").first
         if found.count():
             take_one(page, found, f"report-{part}-{scheme}")
     hardest = page.locator("section#items .gallery").first
+    page.evaluate(f"document.querySelectorAll('.gallery li:nth-child(n+{HARDEST + 1})').forEach(it => it.remove())")
     if hardest.count():
         take_one(page, hardest, f"report-hardest-{scheme}")
 

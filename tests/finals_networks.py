@@ -1,6 +1,6 @@
 """Tiny networks for tests of finals: one that suits brightness and colour, others that see less, and some that break.
 
-A class of `coloured` items is a colour; `sharp` sees colours at once, `dull` and `dim` see brightness only, `blind` sees
+A class of `coloured` items is a colour; `sharp` and `twin` see colours at once, `dull` and `dim` brightness only, `blind` sees
 nothing, `exploding` gives a loss that is no number as soon as it learns and `spoiled` one as soon as it has learned.
 """
 
@@ -37,6 +37,10 @@ class Exploding(Eye):
 
 def sharp():
     return Eye([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]], 0), FORM
+
+
+def twin():
+    return Eye([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]], 6), FORM
 
 
 def dull():
@@ -79,7 +83,7 @@ def write_networks(folder: Path) -> dict[str, str]:
     parts = [part.replace("-", "_") for part in folder.parts[-2:]]
     file = folder / f"networks_{'_'.join(parts)}.py"
     file.write_text(CODE)
-    return {name: f"py:{file}:{name}" for name in ("sharp", "dull", "dim", "blind", "exploding", "spoiled")}
+    return {name: f"py:{file}:{name}" for name in ("sharp", "twin", "dull", "dim", "blind", "exploding", "spoiled")}
 
 
 def write_coloured(folder: Path, *, per_class: int = 20, noise: float = 40.0, shuffled: bool = False) -> Path:

@@ -2,7 +2,8 @@
 
 import hashlib
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from layouts import encoded
 from modelhound.errors import DataError, RankError
 
-__all__ = ["VERBS", "WITH_WORKERS", "warm_context", "write_photos"]
+__all__ = ["VERBS", "WITH_WORKERS", "command_of", "warm_context", "write_photos"]
 
 
 def warm_context() -> ForkServerContext:
@@ -30,40 +31,116 @@ def write_photos(folder: Path) -> str:
     return str(folder / "photos")
 
 
-def _search(folder: Path) -> Any:
-    import modelhound
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What a verb is asked for, by a function of Python or on a command line."""
 
-    models = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:mixer-garments_a,zoo:vit-rotation"
-    result = modelhound.search("digits", models, limit=120, run=folder / "run", scorers="ridge,knn", workers=0)
+    verb: str
+    given: tuple[str, ...]
+    """Before the options; PHOTOS and READY lie in the folder."""
+    models: str | None
+    options: Mapping[str, Any]
+
+    def call(self, folder: Path, **more: Any) -> Any:
+        import modelhound
+
+        given = [*_placed(self.given, folder), *([] if self.models is None else [self.models])]
+        run = {} if self.verb == "prepare" else {"run": folder / "run"}
+        return getattr(modelhound, self.verb)(*given, **run, **{**self.options, **more})
+
+    def argv(self, folder: Path) -> list[str]:
+        words = [self.verb, *_placed(self.given, folder)]
+        for name, value in {"models": self.models, **self.options}.items():
+            if value is not None:
+                text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+                words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+        return words if self.verb == "prepare" else [*words, "--run", str(folder / "run")]
+
+
+def _placed(given: tuple[str, ...], folder: Path) -> list[str]:
+    places = {"PHOTOS": "photos", "READY": "ready"}
+    return [str(folder / places[each]) if each in places else each for each in given]
+
+
+_ASKED = {
+    "search": _Asked(
+        verb="search",
+        given=("digits",),
+        models="zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:mixer-garments_a,zoo:vit-rotation",
+        options={"limit": 120, "scorers": "ridge,knn", "workers": 0},
+    ),
+    "search --finals": _Asked(
+        verb="search",
+        given=("digits",),
+        models="zoo:mobilenet-rotation,zoo:resnet-glyphs",
+        options={"limit": 120, "scorers": "ridge", "workers": 0, "finals": "2", "finals_budget": "600s"},
+    ),
+    "search --plain": _Asked(
+        verb="search",
+        given=("digits",),
+        models="zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:vit-rotation",
+        options={"limit": 80, "scorers": "ridge", "workers": 0, "plain": True},
+    ),
+    "train": _Asked(
+        verb="train",
+        given=("digits",),
+        models="zoo:mobilenet-shapes",
+        options={"limit": 50, "epochs": 4, "batch": 10, "verdict": "none", "device": "cpu"},
+    ),
+    "prepare": _Asked(verb="prepare", given=("PHOTOS", "READY"), models=None, options={"size": 32}),
+    "loader": _Asked(
+        verb="loader",
+        given=("PHOTOS",),
+        models="zoo:resnet-glyphs",
+        options={"batch": (8, 24), "workers": (0, 1), "grid": True, "device": "cpu"},
+    ),
+    "latency": _Asked(
+        verb="latency",
+        given=(),
+        models="zoo:resnet-glyphs",
+        options={"batch": (1, 2, 4), "seconds": 0.05, "device": "cpu", "precision": "fp32"},
+    ),
+    "profile": _Asked(
+        verb="profile",
+        given=("digits",),
+        models="zoo:vit-rotation",
+        options={"batches": 3, "warmup": 1, "batch": "4", "parts": "full,1", "joint": "none", "repeats": 1},
+    ),
+    "breakeven": _Asked(
+        verb="breakeven",
+        given=("digits",),
+        models="zoo:vit-rotation",
+        options={"limit": 60, "sizes": "40", "epochs": 2, "measured_epochs": 1, "modes": "full", "pool": "none"},
+    ),
+}
+
+
+def command_of(verb: str, folder: Path) -> list[str]:
+    """What to write behind `hound` for the same as `VERBS[verb](folder)`."""
+    return _ASKED[verb].argv(folder)
+
+
+def _search(folder: Path) -> Any:
+    result = _ASKED["search"].call(folder)
     assert result.failures == ()
     return [[row.model, row.rank, row.score, row.scores] for row in result.ranking.models]
 
 
 def _search_with_finals(folder: Path) -> Any:
-    import modelhound
-
-    options: dict[str, Any] = {"limit": 120, "scorers": "ridge", "workers": 0, "finals": "2", "finals_budget": "600s"}
-    result = modelhound.search("digits", "zoo:mobilenet-rotation,zoo:resnet-glyphs", run=folder / "run", **options)
+    result = _ASKED["search --finals"].call(folder)
     assert result.ranking.finals is not None
     return [[row.model, row.score, row.predicted] for row in result.ranking.finals.finalists]
 
 
 def _search_plainly(folder: Path, **more: Any) -> Any:
-    import modelhound
-
-    models = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:vit-rotation"
-    options: dict[str, Any] = {"limit": 80, "scorers": "ridge", "workers": 0, "plain": True, **more}
-    result = modelhound.search("digits", models, run=folder / "run", **options)
+    result = _ASKED["search --plain"].call(folder, **more)
     if result.failures:
         raise DataError(result.failures[0].error)
     return [[row.model, row.rank, row.score] for row in result.ranking.models]
 
 
 def _train(folder: Path, **more: Any) -> Any:
-    import modelhound
-
-    options: dict[str, Any] = {"limit": 50, "epochs": 4, "batch": 10, "verdict": "none", "device": "cpu", **more}
-    result = modelhound.train("digits", "zoo:mobilenet-shapes", run=folder / "run", **options)
+    result = _ASKED["train"].call(folder, **more)
     if result.failures:
         raise RankError(result.failures[0].error)
     (trained,) = result.trained
@@ -71,9 +148,8 @@ def _train(folder: Path, **more: Any) -> Any:
 
 
 def _prepare(folder: Path) -> Any:
-    import modelhound
-
-    result = modelhound.prepare(write_photos(folder), str(folder / "ready"), size=32)
+    write_photos(folder)
+    result = _ASKED["prepare"].call(folder)
     pixels = sorted((folder / "ready").rglob("*.bin"))
     return [result.num_items, *(_hash_of(path) for path in pixels)]
 
@@ -83,50 +159,20 @@ def _hash_of(path: Path) -> str:
 
 
 def _loader(folder: Path) -> Any:
-    import modelhound
-
-    options: dict[str, Any] = {"batch": (8, 24), "workers": (0, 1), "grid": True, "device": "cpu"}
-    result = modelhound.loader(write_photos(folder), "zoo:resnet-glyphs", run=folder / "run", **options)
-    return result.recommended is not None
+    write_photos(folder)
+    return _ASKED["loader"].call(folder).recommended is not None
 
 
 def _latency(folder: Path) -> Any:
-    import modelhound
-
-    options: dict[str, Any] = {"batch": (1, 2, 4), "seconds": 0.05, "device": "cpu", "precision": "fp32"}
-    result = modelhound.latency("zoo:resnet-glyphs", run=folder / "run", **options)
-    return len(result.to_json()["points"])
+    return len(_ASKED["latency"].call(folder).to_json()["points"])
 
 
 def _profile(folder: Path, **more: Any) -> Any:
-    import modelhound
-
-    options: dict[str, Any] = {
-        "batches": 3,
-        "warmup": 1,
-        "batch": "4",
-        "parts": "full,1",
-        "joint": "none",
-        "repeats": 1,
-        **more,
-    }
-    result = modelhound.profile("digits", "zoo:vit-rotation", run=folder / "run", **options)
-    return sorted(each.configuration for each in result.profiles)
+    return sorted(each.configuration for each in _ASKED["profile"].call(folder, **more).profiles)
 
 
 def _breakeven(folder: Path, **more: Any) -> Any:
-    import modelhound
-
-    options: dict[str, Any] = {
-        "sizes": "40",
-        "epochs": 2,
-        "measured_epochs": 1,
-        "modes": "full",
-        "pool": "none",
-        **more,
-    }
-    result = modelhound.breakeven("digits", "zoo:vit-rotation", limit=60, run=folder / "run", **options)
-    return [each.num_items for each in result.trainings]
+    return [each.num_items for each in _ASKED["breakeven"].call(folder, **more).trainings]
 
 
 VERBS: dict[str, Callable[[Path], Any]] = {

@@ -35,7 +35,7 @@ def record(
         host_seconds=(host_seconds,) * num_samples if host_seconds else (),
         kernel_seconds=kernel_seconds,
         first_call_seconds=1.0,
-        num_warm_ups=2,
+        num_warmup=2,
         stopped="settled",
         num_parameters=11_700_000,
         flops=flops or 1e5 * batch * (image or 1) ** 2 * (tokens or 1),

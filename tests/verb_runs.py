@@ -186,7 +186,7 @@ def _profile() -> tuple[list[Any], Any]:
                     "num_layers_run": 9,
                 },
                 **{"num_heads": 1, "batch": 4, "num_batches": 10, "num_batches_asked": 10, "num_warmup": 2},
-                **{"num_items": 40, "num_weight_bytes": 1000, "num_input_bytes_per_item": 0, "peak_memory_bytes": 1},
+                **{"num_items": 40, "weight_bytes": 1000, "input_bytes_per_item": 0, "peak_memory_bytes": 1},
                 flops_per_item=1e9 * forward,
                 phases=tuple(PhaseSamples(phase=name, seconds=times) for name, times in phases.items()),
                 wall_seconds=sum(map(sum, phases.values())),

@@ -40,7 +40,6 @@ __all__ = [
     "import_timm",
     "import_torchvision",
     "import_transformers",
-    "is_out_of_memory",
     "keep_freed_memory",
     "load_libraries",
     "torchvision_ops_available",
@@ -50,14 +49,6 @@ __all__ = [
 _MISSING_SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-)
-_NO_MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "alloc_failed",
-    "bad_alloc",
-    "cannot allocate",
 )
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # names and numbers of malloc.h
 
@@ -143,13 +134,6 @@ def give_back_freed_memory() -> bool:
     """
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return bool(malloc_trim is not None and malloc_trim(0))
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this error means that memory ran out; torch has several, of several kinds."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError | OSError) and any(word in str(error).lower() for word in _NO_MEMORY)
 
 
 def wait_asleep() -> bool:

@@ -29,8 +29,22 @@ __all__ = [
     "UnknownModelError",
     "explain_error",
     "first_line",
+    "is_out_of_memory",
     "system_reason",
 ]
+
+
+_NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "alloc_failed",
+    "bad_alloc",
+    "cannot allocate",
+    "failed to map segment",  # of a library that is to be loaded
+    "can't start new thread",  # there is no room for its stack; or no more of them are allowed
+)
+_NO_ROOM_FOR_CODE = "could not create a primitive"  # oneDNN says it where there is no room for the code that it makes
 
 
 class HoundError(Exception):
@@ -89,5 +103,20 @@ def system_reason(error: OSError) -> str:
 
 def explain_error(error: Exception) -> str:
     """An error as one line: our own speak for themselves, others are named."""
-    text = " ".join(str(error).split()) or "no message"
-    return text if isinstance(error, HoundError) else f"{type(error).__name__}: {text}"
+    text = " ".join(str(error).split())
+    if isinstance(error, HoundError):
+        return text
+    named = f"{type(error).__name__}: {text or 'no message'}"
+    if not is_out_of_memory(error):
+        return named
+    return f"memory ran out ({named})" if text else "memory ran out"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this error means that memory ran out; torch has several, of several kinds."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError | OSError | ImportError) and (
+        any(word in text for word in _NO_MEMORY) or text.strip() == _NO_ROOM_FOR_CODE
+    )

@@ -126,6 +126,35 @@ def test_a_race_that_was_stopped_goes_on_with_the_trials_that_are_missing(
     assert [_numbers(row) for row in finals.finalists] == [_numbers(row) for row in whole.ranking.finals.finalists]
 
 
+@pytest.mark.parametrize("failing", [(3,), (3, 4, 5, 6, 7, 8, 9, 10), (6, 7)])
+def test_a_trial_that_memory_ran_out_for_is_made_up_for_by_the_next_start(
+    failing: tuple[int, ...], networks: dict[str, str], coloured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else was tried in its place: the race ends as if memory had sufficed."""
+    from modelhound.finals import trials
+
+    asked = {"models": (networks["sharp"], networks["dull"]), "finals": "2", "finals_budget": "100%"}
+    whole = run_search(SearchSettings(str(coloured), run=Path("whole"), **asked)).ranking.finals  # type: ignore[arg-type]
+    settings = SearchSettings(str(coloured), run=Path("raced"), **asked)  # type: ignore[arg-type]
+    run_stages, count = trials._run_stages, 0
+
+    def run_out_of_memory(*asked: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count in failing:
+            raise MemoryError
+        return run_stages(*asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "_run_stages", run_out_of_memory)
+        run_search(settings)
+    finals = run_search(settings).ranking.finals
+    assert whole is not None
+    assert finals is not None
+    assert any(trial.try_again for trial in read_run(Path("raced")).of(TrialDone))
+    assert [_numbers(row) for row in finals.finalists] == [_numbers(row) for row in whole.finalists]
+
+
 def _fields(settings: SearchSettings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in SearchSettings.__dataclass_fields__ if name != "_"}
 
@@ -242,7 +271,13 @@ class _AtOnce(TrialPool):
     def __enter__(self) -> Self:
         return self
 
-    def run(self, requests: Sequence[TrialRequest], done: Callable[[int, TrialResult], None]) -> None:
+    def run(
+        self,
+        requests: Sequence[TrialRequest],
+        done: Callable[[int, TrialResult], None],
+        *,
+        until: float | None = None,
+    ) -> None:
         if self.num_processes:
             self._sizes.append(len(requests))
         for place, result in enumerate([run_trial(request, self._room) for request in requests]):

@@ -11,9 +11,11 @@ import pytest
 
 from latencies import CEILINGS, record
 from modelhound import cli
+from modelhound.cli.latency_tables import show_latency
 from modelhound.records import LatencyMeasured, to_plain
 from modelhound.settings import LatencySettings
 from modelhound.store import open_run, read_run
+from modelhound.timing.results import assemble_result
 from warm_workers import start_command
 
 NETWORK = """
@@ -81,6 +83,15 @@ def test_a_sweep_is_shown_drawn_and_resumed(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.usefixtures("warm_workers")
+def test_why_no_law_is_told_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    measured = [record(1e-3 * batch, batch=batch) for batch in (1, 2)]
+    show_latency(assemble_result(Path("run"), measured, [], [CEILINGS], [], margin=0.1))
+    assert "3 sizes of batch, image or text are needed" in capsys.readouterr().out
+    measured = [record(1e-3 * batch, batch=batch) for batch in (1, 2, 4)]
+    show_latency(assemble_result(Path("run"), measured, [], [CEILINGS], [], margin=0.1))
+    assert "are needed" not in capsys.readouterr().out
+
+
 def test_a_sweep_is_priced_before_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = hound(
         capsys,

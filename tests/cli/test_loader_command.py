@@ -60,7 +60,7 @@ def test_the_tables_the_charts_and_a_second_start_that_measures_nothing(
     code, out, _ = hound(capsys, *argv)
     assert code == 0
     assert "1 item was left out: class0/broken.jpg (" in out
-    for expected in ("mean regret", "recommended", "bound by", "suits all 2 models", "Everything measured is in mine"):
+    for expected in ("mean regret", "recommended", "bound by", "suits both models", "Everything measured is in mine"):
         assert expected in out
     drawn = {path.name for path in Path("mine/report-charts").iterdir()}
     wanted = ("fixed_batch", "fixed_workers", "fixed_model", "regret", "run_length", "sub_times")
@@ -193,7 +193,7 @@ def test_a_search_uses_what_is_remembered_and_says_so(capsys: pytest.CaptureFixt
     forward = next(samples for samples in measured.phases if samples.phase == "forward")
     assert len(forward.seconds) == 2  # 48 items, 24 at a time
     out = hound(capsys, *asked, "--run", "again", "--fresh")[1]
-    assert "Loaded with batches of 12: as `hound loader` found here for photos." in out
+    assert "Computed in batches of 12: as `hound loader` found here for photos." in out
 
 
 def test_texts_are_loaded_too(tmp_path: Path) -> None:

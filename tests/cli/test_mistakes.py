@@ -90,3 +90,16 @@ def test_verbs_that_take_data_ask_for_it_in_the_same_words(verb: str, capsys: py
         return [text.partition(f" {option} ")[2][:60] for option in ("--columns", "--task", "--split", "--limit")]
 
     assert box(verb) == box("search")
+
+
+@pytest.mark.parametrize("verb", ["latency", "loader", "train", "profile", "breakeven"])
+def test_verbs_that_take_models_say_the_same_of_them(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(name: str) -> list[str]:
+        assert cli.run([name, "--help"]) == 0
+        text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        return [
+            re.split(r" --|╰", text.partition(f" {option} STR")[2])[0].strip() for option in ("--arch", "--allow-code")
+        ]
+
+    assert all(len(each) > 40 for each in said("search"))
+    assert said(verb) == said("search")

@@ -1,13 +1,15 @@
 """All verbs speak alike: what would do nothing is refused, one thing has one name, printed commands can be typed."""
 
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import modelhound
-from modelhound import cli
+from modelhound import cli, records
 from modelhound.errors import RequestError
 from modelhound.records import (
     Failure,
@@ -26,6 +28,10 @@ from modelhound.store import read_run
 
 TAKES_MODELS = ("search", "train", "profile", "breakeven", "loader")
 FEW = ("--limit", "40", "--models", "zoo:resnet-glyphs")
+
+
+def is_record(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -89,6 +95,21 @@ def test_data_without_a_name_are_refused_in_the_words_of_data_that_are_not_there
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "cannot open data '': expected digits, fashion, sms or the path of" in complaint(capsys, verb, "")
+
+
+@pytest.mark.parametrize("verb", ["search", "breakeven", "loader"])
+def test_models_of_which_none_takes_the_items_are_refused_alike(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        "cannot use zoo:resnet-glyphs with 'sms': expected models of texts, such as hf:sentence-transformers/all-MiniLM-L6-v2"
+        in complaint(capsys, verb, "sms", *FEW)
+    )
+
+
+@pytest.mark.parametrize("verb", TAKES_MODELS)
+def test_a_model_that_is_misspelt_is_said_before_the_data_are_looked_at(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "zoo:resnet-glyph" in complaint(capsys, verb, "nowhere", "--models", "zoo:resnet-glyph")
 
 
 @pytest.mark.parametrize("verb", TAKES_MODELS)
@@ -166,7 +187,7 @@ def test_a_printed_command_can_be_typed_whatever_the_names() -> None:
     assert options["--model"] == "file:my runs/x.safetensors"
     assert options["--arch"] == "zoo:resnet-shapes"
     assert options["--split"] == "train"
-    assert words[words.index("--columns") + 1 :][:2] == ["image=file name", "label=kind"]
+    assert options["--columns"] == "image=file name,label=kind", "as people write lists, and as README does"
     assert "--follow-links" in words
     assert "--arch" not in command_to_train(asked, "zoo:resnet-glyphs")
     assert shlex.split(command_to_train(asked, "file:w.safetensors"))[5:7] == ["--arch", "timm:resnet18"]
@@ -176,3 +197,13 @@ def test_a_printed_command_can_be_typed_whatever_the_names() -> None:
     }
     told = command_on_same_data("search", asked, loader="found here.json")
     assert told.startswith("hound search 'my photos/März' --loader 'found here.json' --columns")
+
+
+def test_one_thing_has_one_name_in_every_record() -> None:
+    kinds = [each for name in records.__all__ if is_record(each := getattr(records, name))]
+    names = {field.name for kind in kinds for field in msgspec.structs.fields(kind)}
+    assert len(kinds) > 30
+    assert "peak_memory_bytes" in names
+    told_twice = {"peak_bytes", "max_memory_bytes", "num_warm_ups", "num_params", "parameters_count", "duration"}
+    assert names & told_twice == set()
+    assert [name for name in names if re.fullmatch(r"num_\w+_bytes(_\w+)?", name)] == [], "a unit is no count"

@@ -1,6 +1,7 @@
 """`hound prepare` as a person meets it."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,6 +42,16 @@ def test_a_search_over_prepared_items_finds_the_same_as_over_the_originals(
         _, out, _ = hound(capsys, "search", data, "--models", MODELS, "--json")
         scores.append({row["model"]: row["scores"] for row in json.loads(out)["ranking"]})
     assert scores[0] == scores[1]
+
+
+def test_what_was_prepared_is_offered_to_the_models_it_is_for_and_what_was_left_out_is_named(
+    capsys: pytest.CaptureFixture[str], image_folder: Callable[..., Path]
+) -> None:
+    photos = image_folder()
+    (next(each for each in photos.iterdir() if each.is_dir()) / "broken.jpg").write_bytes(b"\xff\xd8\xff no picture")
+    _, out, _ = hound(capsys, "prepare", str(photos), "ready", "--models", "zoo:resnet-glyphs,zoo:vit-rotation")
+    assert "Use them: hound search ready --models zoo:resnet-glyphs,zoo:vit-rotation" in out
+    assert re.search(r"1 item was left out: \S*broken\.jpg", out)
 
 
 def test_the_second_time_nothing_is_done_and_that_is_said(

@@ -33,6 +33,15 @@ def test_without_a_run_the_newest_is_taken_and_a_bare_name_is_found(capsys: pyte
     assert document["num_bytes"] == Path("new/page.html").stat().st_size
 
 
+def test_a_run_that_has_not_ended_is_not_told_as_the_last_word(capsys: pytest.CaptureFixture[str]) -> None:
+    write_search(Path("runs/one"), ["zoo:a"], finish=False)
+    assert run(["report"]) == 0
+    assert "measured yet." in capsys.readouterr().out
+    write_search(Path("runs/two"), ["zoo:a"])
+    assert run(["report", "two"]) == 0
+    assert "measured yet." not in capsys.readouterr().out
+
+
 def test_several_runs_charts_markdown_and_exports_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     write_search(Path("runs/one"), ["zoo:a", "zoo:b"])
     write_search(Path("runs/two"), ["zoo:a", "zoo:b"], seed=3)

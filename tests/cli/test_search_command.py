@@ -275,7 +275,7 @@ def test_a_model_that_sees_nothing_is_said_to(capsys: pytest.CaptureFixture[str]
     code, out, err = hound(capsys, "search", "digits", *SMALL, "--json")
     assert code == 0, err
     notes = {row["model"]: " ".join(row["notes"]) for row in json.loads(out)["ranking"]}
-    assert "its features tell nothing of the labels" in notes.pop("zoo:resnet-glyphs")
+    assert "features tell nothing of the labels" in notes.pop("zoo:resnet-glyphs")
     assert not any(notes.values())
 
 
@@ -372,6 +372,8 @@ def test_runs_and_models_list_what_there_is(capsys: pytest.CaptureFixture[str]) 
     _, out, _ = hound(capsys, "runs", "--json")
     (only,) = json.loads(out)["runs"]
     assert (only["data"], only["num_models"], only["finished"]) == ("digits", 2, True)
+    assert only["answer"].startswith("zoo:")
+    assert only["asked_at"][:4].isdigit()
     assert only["run"] in hound(capsys, "runs")[1]
     _, out, _ = hound(capsys, "models", "zoo:resnet*", "--json")
     cards = json.loads(out)["models"]

@@ -1,6 +1,7 @@
 """`hound train` as a person types it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,12 @@ import pytest
 
 import modelhound
 from modelhound import cli
+from modelhound.cli.console import open_console
+from modelhound.cli.train import _phases_table
+from modelhound.records import ModelTrained, RankTrained
 from modelhound.settings import TrainSettings
+from modelhound.store import read_run
+from verb_runs import write_verb_runs
 
 TINY = ("--batch", "8", "--workers", "0", "--model", "zoo:mobilenet-shapes")
 QUICK = ("--epochs", "1", *TINY)
@@ -165,7 +171,7 @@ def test_without_slurm_a_job_is_refused(
         (("--nodes", "2"), "without --slurm"),
         (("--mode", "cached", "--augment", "flip"), "--augment flip with --mode cached"),
         (("--mode", "head", "--batchnorm", "sync"), "--batchnorm sync"),
-        (("--loader", "nowhere.json"), "--loader 'nowhere.json'"),
+        (("--loader", "found.json"), "--loader with --batch and --workers"),
         (("--test", "validation"), "--split"),
         (("--model", "zoo:nothing"), "zoo:nothing"),
         (("--device", "cuda"), "--device"),
@@ -209,12 +215,40 @@ def test_a_loader_file_decides_what_is_left_open(tmp_path: Path) -> None:
     import msgspec
 
     from modelhound.settings import LoaderFile, LoaderSettings
+    from modelhound.store import read_run
 
     file = tmp_path / "loader.json"
     file.write_bytes(msgspec.json.encode(LoaderFile(settings=(LoaderSettings(batch=6, workers=1),))))
     result = modelhound.train("digits", "zoo:mobilenet-shapes", limit=60, epochs=1, loader=file, verdict="none")
     assert (result.trained[0].batch, result.ranks[0].num_workers) == (6, 1)
+    assert result.to_json()["loader"] == {
+        "batch": 6,
+        "workers": 1,
+        "prefetch": 2,
+        "origin": str(file),
+        "found_for": "other data",
+    }
+    assert read_run(result.run).settings["loader"] == str(file)  # what was asked, and not what came of it
 
 
 def test_settings_are_the_same_from_a_list_and_a_text() -> None:
     assert TrainSettings("digits", ranks=(1, 2), model=["a:b"]) == TrainSettings("digits", ranks="1, 2", model="a:b")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "160"])
+def test_shares_of_many_phases_fit_the_terminal_and_make_a_whole(
+    columns: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    run = read_run(write_verb_runs(tmp_path)["train"])
+    (trained, *_), (rank, *_) = run.of(ModelTrained), run.of(RankTrained)
+    shares = dict.fromkeys(("wait for data", "augment", "optimiser", "logging", "evaluate", "save checkpoint"), 0.05)
+    shares |= {"forward": 0.3, "backward": 0.3, "communication": 0.06, "first batch": 0.01}
+    console = open_console()
+    with console.capture() as captured:
+        console.print(_phases_table([(trained, rank, shares)] * 2, console))
+    header, _, *rows = [line for line in captured.get().splitlines() if line.strip()]
+    assert len(rows) == 2, "one line each"
+    assert {"forward", "backward", "other"} <= set(header.split())
+    assert ("first batch" in header) == (columns == "160")
+    assert sum(float(part) for part in re.findall(r"([\d.]+)%", rows[0])) == pytest.approx(100)

@@ -28,6 +28,7 @@ from modelhound.data.sources.embedded import ArrayReader
 from modelhound.data.sources.image_bytes import BytesReader
 from modelhound.data.sources.texts import TextReader
 from modelhound.records import silent
+from modelhound.settings import DataSettings
 
 PREPROCESSING = Preprocessing(
     input_size=(24, 24),
@@ -180,7 +181,12 @@ def prepared(name: str, folder: Path) -> Case:
     variant = Variant.of(PREPROCESSING) if name == "prepared" else Variant.square(30)
     out = folder.with_name("prepared")
     prepare_items(
-        open_dataset(str(folder)), out, [variant], glance=glance(str(folder)), watch=silent, shard_bytes=50_000
+        open_dataset(str(folder)),
+        out,
+        [variant],
+        glance=glance(DataSettings(str(folder))),
+        watch=silent,
+        shard_bytes=50_000,
     )
 
     def change(dataset: Dataset) -> Reader:

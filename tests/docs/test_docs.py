@@ -1,5 +1,7 @@
 """What the pages say is so: links lead somewhere, commands parse, rooms and targets exist, the zoo's table is the zoo's."""
 
+import importlib
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -27,6 +29,12 @@ def test_links_lead_to_files(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if "://" not in link:
             assert (page.parent / link).exists(), link
+
+
+def test_every_picture_is_shown_somewhere() -> None:
+    shown = "".join(page.read_text() for page in PAGES)
+    pictures = sorted((ROOT / "docs" / "pictures").iterdir())
+    assert [each.name for each in pictures if f"pictures/{each.name}" not in shown] == []
 
 
 def test_every_point_of_the_mission_has_a_command_and_something_that_holds_it() -> None:
@@ -70,6 +78,18 @@ def test_the_architecture_page_names_every_room_and_no_other() -> None:
     rooms = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
     rooms |= {path.parent.name for path in package.glob("*/__init__.py")}
     assert named == rooms
+
+
+def test_what_the_architecture_page_names_is_there() -> None:
+    rooms = {path.parent.name for path in (ROOT / "src" / "modelhound").glob("*/__init__.py")}
+    told = re.findall(r"`([a-z_]+)\.(\w+)(?:\.(\w+))?`", (ROOT / "ARCHITECTURE.md").read_text())
+    named = [(room, name, part) for room, name, part in told if room in rooms]
+    assert len(named) > 15
+    for room, name, part in named:
+        is_module = importlib.util.find_spec(f"modelhound.{room}.{name}") is not None
+        home = importlib.import_module(f"modelhound.{room}.{name}" if is_module else f"modelhound.{room}")
+        for wanted in (part,) if is_module else (name,):
+            assert not wanted or hasattr(home, wanted), f"{room}.{name}.{part}"
 
 
 def test_the_readme_names_every_default_scorer() -> None:

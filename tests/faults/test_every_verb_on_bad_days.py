@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+import modelhound
 from fault_log import FAULT_SEED, counted
 from harmed_verbs import VERBS, WITH_WORKERS, warm_context, write_photos
 from modelhound.data import loader_processes
@@ -29,8 +30,10 @@ FULL_DISKS = [
     *(("train", size) for size in (500, 3_000, 60_000)),
     *(("search --finals", size) for size in (3_000, 60_000)),
     *((verb, size) for verb in ("prepare", "loader", "profile", "breakeven") for size in (500, 3_000)),
-    ("latency", 3_000),
+    *(("latency", size) for size in (500, 3_000)),
 ]
+OTHER_RECORDS = [verb for verb in VERBS if verb not in ("search", "search --plain", "prepare")]
+MODEL = "zoo:resnet-glyphs"
 NUM_DAMAGES = 10
 DEADLINE_SECONDS = 180.0
 
@@ -107,6 +110,88 @@ def test_of_damaged_checkpoints_nothing_is_used(
         for path in chance.sample(files, 2):
             _damage(path, chance)
         assert _in_child("train", tmp_path) == expected
+
+
+@pytest.mark.parametrize("verb", OTHER_RECORDS)
+@pytest.mark.parametrize("seed", range(2))
+def test_of_damaged_records_nothing_is_used_and_what_they_held_is_measured_again(
+    seed: int, verb: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Those of a search are damaged in `test_bad_days`; prepared items have checksums of their own."""
+    expected = _undisturbed(verb, tmp_path_factory)
+    with counted("random bytes of records damaged", verb):
+        assert _in_child(verb, tmp_path) == expected
+        chance = random.Random(f"records of {verb} {seed} {FAULT_SEED}")
+        for name in ("records.jsonl", "answer.json"):
+            _damage(tmp_path / "run" / name, chance)
+        assert _in_child(verb, tmp_path) == expected
+
+
+ON_PHOTOS = {
+    "search --plain": lambda photos, run, watch: _models(
+        modelhound.search(photos, MODEL, run=run, workers=0, scorers="ridge", plain=True, watch=watch)
+    ),
+    "train": lambda photos, run, watch: _models(
+        modelhound.train(photos, MODEL, run=run, epochs=2, batch=6, verdict="none", device="cpu", watch=watch)
+    ),
+    "profile": lambda photos, run, watch: _models(
+        modelhound.profile(
+            *(photos, MODEL),
+            run=run,
+            batches=3,
+            warmup=1,
+            batch="4",
+            parts="full",
+            joint="none",
+            repeats=1,
+            watch=watch,
+        )
+    ),
+    "breakeven": lambda photos, run, watch: _models(
+        modelhound.breakeven(
+            *(photos, MODEL), run=run, sizes="16", epochs=2, measured_epochs=1, modes="full", pool="none", watch=watch
+        )
+    ),
+    "loader": lambda photos, run, watch: _models(
+        modelhound.loader(
+            photos, MODEL, run=run, batch=(8,), workers=(0, 1), grid=True, kind="raw", device="cpu", watch=watch
+        )
+    ),
+    "prepare": lambda photos, run, watch: _models(modelhound.prepare(photos, str(run), size=32, watch=watch)),
+}
+
+
+def _models(result: Any) -> str:
+    """What it says has failed."""
+    return " ".join(str(getattr(each, "error", each)) for each in getattr(result, "failures", ()))
+
+
+@pytest.mark.parametrize("verb", ON_PHOTOS)
+@pytest.mark.parametrize("harm", ["gone", "unreadable"])
+def test_a_file_that_cannot_be_read_any_more_is_named_and_the_next_start_does_without_it(
+    harm: str, verb: str, tmp_path: Path
+) -> None:
+    """A search with the engine meets that in `test_bad_days`."""
+    photos = Path(write_photos(tmp_path))
+    victim = photos / "a" / "00.jpg"
+    begun = threading.Event()
+
+    def watch(progress: Any) -> None:
+        if not begun.is_set() and progress.task not in ("loading libraries", "checking items"):
+            begun.set()
+            victim.unlink()
+            if harm == "unreadable":
+                victim.symlink_to(victim)  # nobody can open that, while rights would not keep root out
+
+    words = ""
+    with counted("a file of the data gone or unreadable in mid-run", verb):
+        try:
+            words = ON_PHOTOS[verb](str(photos), tmp_path / "run", watch)
+        except HoundError as error:
+            words = str(error)
+        assert begun.is_set()
+        assert not words or "00.jpg" in words or "changed" in words, words
+        assert ON_PHOTOS[verb](str(photos), tmp_path / "again", lambda progress: None) == ""
 
 
 @pytest.mark.parametrize("verb", ["search --plain --workers 1", "train --workers 1", "profile --workers 1"])

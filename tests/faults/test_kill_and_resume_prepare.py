@@ -19,6 +19,7 @@ from modelhound.data.preparing import prepare_items
 from modelhound.data.preprocessing import Variant
 from modelhound.errors import StoreError
 from modelhound.records import Progress
+from modelhound.settings import DataSettings
 
 NUM_ITEMS = 40
 VARIANTS = (Variant.square(16), Variant.square(23))
@@ -37,7 +38,7 @@ def _prepare(photos: Path, folder: Path, kill_at: int | None, seconds: float | N
         open_dataset(str(photos)),
         folder,
         VARIANTS,
-        glance=glance(str(photos)),
+        glance=glance(DataSettings(str(photos))),
         watch=watch,
         shard_bytes=SHARD_BYTES,
     )

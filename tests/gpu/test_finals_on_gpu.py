@@ -63,3 +63,28 @@ def test_processes_that_share_a_gpu_learn_what_one_would() -> None:
         scores[num_processes] = np.array([unpack_items(found[place].item_scores).mean() for place in range(3)])
     assert scores[0].min() > 0.6
     assert np.abs(scores[0] - scores[3]).max() < 0.12  # bf16, and kernels that add in another order
+
+
+def test_a_trial_that_will_not_be_over_in_time_is_given_up_on_a_gpu() -> None:
+    from modelhound.analysis.trials import draw_folds
+    from modelhound.compat import import_timm
+    from modelhound.data import open_dataset
+    from modelhound.finals.held_items import HeldItems
+    from modelhound.finals.trials import Classroom, TrialRequest, run_trial
+    from modelhound.settings import ModelSettings
+
+    import_timm()
+    dataset = open_dataset("digits", limit=200)
+    room = Classroom(dataset, draw_folds(dataset.targets, seed=0), HeldItems(dataset, "cuda:0"))
+    model = "zoo:resnet-glyphs"
+    asked = TrialRequest(
+        model=model,
+        model_settings=ModelSettings(models=(model,)),
+        rate=2.7e-3,
+        fold=0,
+        cycles=(100_000,),
+        device="cuda:0",
+        seed=0,
+        seconds_left=3.0,
+    )
+    assert run_trial(asked, room).is_given_up

@@ -90,4 +90,4 @@ def test_timms_convention_takes_forty_samples(tmp_path: Path) -> None:
         )
     )
     (record,) = result.measured
-    assert (len(record.seconds), record.num_warm_ups) == (40, 10)
+    assert (len(record.seconds), record.num_warmup) == (40, 10)

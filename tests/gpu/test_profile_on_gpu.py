@@ -16,7 +16,10 @@ def test_last_layers_and_joint_models_give_the_features_of_the_whole(
 ) -> None:
     from modelhound.data import open_dataset
     from modelhound.models import find_models
-    from modelhound.profiling import Configuration, configurations_of, jobs, prepare_bench, profile_configuration
+    from modelhound.profiling import jobs
+    from modelhound.profiling.benches import prepare_bench
+    from modelhound.profiling.configurations import Configuration, configurations_of
+    from modelhound.profiling.jobs import profile_configuration
     from modelhound.profiling.staging import open_stage
     from modelhound.settings import ProfileSettings
 
@@ -64,8 +67,8 @@ def test_the_phases_of_a_profile_add_up_on_a_gpu(tmp_path: Path) -> None:
     assert not result.failures
     assert {each.device for each in result.profiles} == {"cuda:0", "cpu"}
     assert result.findings.unaccounted < 0.02
-    short = [each for each in result.profiles if each.peak_memory_bytes <= each.num_weight_bytes / 2]  # bf16 is half
-    assert [(each.configuration, each.device, each.peak_memory_bytes, each.num_weight_bytes) for each in short] == []
+    short = [each for each in result.profiles if each.peak_memory_bytes <= each.weight_bytes / 2]  # bf16 is half
+    assert [(each.configuration, each.device, each.peak_memory_bytes, each.weight_bytes) for each in short] == []
 
 
 def test_the_largest_batch_that_fits_is_found_on_a_gpu(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as corpus:
         for number, seed in enumerate(hostile_parsers.PARSERS[asked.parser].seeds):
             (Path(corpus) / str(number)).write_bytes(seed)
-        options = ["-max_len=20000", "-rss_limit_mb=8000", "-verbosity=0", "-timeout=60", f"-seed={asked.seed}"]
+        options = ["-max_len=20000", "-rss_limit_mb=3000", "-verbosity=0", "-timeout=60", f"-seed={asked.seed}"]
         atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={corpus}/", corpus], try_one)
         atheris.Fuzz()
 

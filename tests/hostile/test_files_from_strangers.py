@@ -24,6 +24,7 @@ from modelhound.cli import run
 from modelhound.data import open_dataset
 from modelhound.data.images import check_image, decode_image
 from modelhound.data.source import UnreadableItemError
+from modelhound.data.sources.cifar_pickle import load_plain_pickle
 from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.models import find_models, source_of
 from modelhound.models.checkpoints import count_tensors, read_tensors
@@ -192,6 +193,18 @@ def test_a_pickle_in_any_place_where_files_are_read_runs_nothing(tmp_path: Path)
     (tmp_path / "prepared").mkdir()
     assert feed("prepared folder", b"\x00|\x00".join([manifest, kept.getvalue(), checksums]), tmp_path / "prepared")
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("numbering", [b"r\0\0\0\2", b"p33554432\n"])
+def test_a_pickle_that_numbers_its_parts_by_the_million_takes_no_memory_for_it(
+    numbering: bytes, tmp_path: Path
+) -> None:
+    """Python's quick unpickler makes a table with a row for every number up to the largest: here 512 MB, or as many GB."""
+    (tmp_path / "batch").write_bytes(b"\x80\x02}" + numbering + b".")
+    before = _peak_bytes()
+    with pytest.raises(DataError, match="before there are as many"):
+        load_plain_pickle(tmp_path / "batch")
+    assert _peak_bytes() - before < 32 << 20
 
 
 @pytest.mark.parametrize("named_in", ["config.json", "tokenizer_config.json"])

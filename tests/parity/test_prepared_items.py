@@ -15,6 +15,7 @@ from modelhound.data.preparing import prepare_items
 from modelhound.data.preprocessing import Variant
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.records import silent
+from modelhound.settings import DataSettings
 
 MODELS = (
     "resnet18.a1_in1k",
@@ -75,7 +76,7 @@ def prepared(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all of them, in shards of few items, so that batches lie across several."""
     folder = tmp_path_factory.mktemp("prepared") / "out"
     variants = list({Variant.of(each): None for each in (*map(of_model, MODELS), *CRAFTED.values())})
-    seen = glance(str(photos))
+    seen = glance(DataSettings(str(photos)))
     prepare_items(open_dataset(str(photos)), folder, variants, glance=seen, watch=silent, shard_bytes=1_000_000)
     return folder
 

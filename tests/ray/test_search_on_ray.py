@@ -8,12 +8,15 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 import modelhound
 from fault_log import FAULT_SEED, counted, wanted
+from modelhound.launch.crew import join_crew
 from modelhound.measuring import deciding, spread
+from modelhound.plan import Deal, Parcel
 from ray_cluster import meanwhile
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -50,6 +53,27 @@ def _comparable(result: Any) -> dict[str, Any]:
         "ranking": [(row.model, row.rank, row.score, row.interval, row.scores) for row in result.ranking.models],
         "dropped": sorted((each.model, each.num_items, each.score, each.chance) for each in result.dropped),
     }
+
+
+def test_what_all_workers_share_comes_to_a_machine_once_and_is_not_copied_by_whoever_looks_at_it(cluster: Any) -> None:
+    """It is mapped: all parcels on a machine see the same bytes at the same place, which nobody can write."""
+    pixels = np.ones(3_000_000, np.uint8)
+    parcels = [Parcel(models=(str(number),), seconds=1.0) for number in range(6)]
+    seen: list[Any] = []
+    with join_crew(None, device="cpu") as crew:
+        deal = Deal([parcels[:3], parcels[3:]], [1.0, 1.0])
+        common = crew.share({"pixels": pixels})
+        crew.run(
+            deal,
+            "ray_cluster:look_at_common",
+            common,
+            lambda parcel: parcel.models[0],
+            lambda worker, sent: seen.append(sent),
+        )
+    assert sorted(name for name, *_ in seen) == ["0", "1", "2", "3", "4", "5"]
+    assert len({pid for _, pid, *_ in seen}) == 2
+    assert len({(pid, place) for _, pid, place, *_ in seen}) == 2
+    assert {(writeable, total) for *_, writeable, total in seen} == {(False, 3_000_000)}
 
 
 def test_a_cluster_finds_exactly_what_one_machine_finds(cluster: Any, expected: dict[str, Any], tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from modelhound.analysis.bottlenecks import find_bottlenecks, repeat_ratio
+from modelhound.analysis.bottlenecks import find_bottlenecks, repeat_ratio, repeat_sentence
 from modelhound.analysis.job_lines import GROUPS, PHASES, seconds_at
+from modelhound.analysis.wording import items_text
 from modelhound.records import ConfigurationProfiled, Machine, PhaseSamples, ScoringTimed
 from modelhound.report.analysis_text import profile_analysis
 
@@ -52,8 +53,8 @@ def make_profile(
         num_batches_asked=10,
         num_warmup=2,
         num_items=40,
-        num_weight_bytes=1000,
-        num_input_bytes_per_item=0,
+        weight_bytes=1000,
+        input_bytes_per_item=0,
         flops_per_item=flops,
         phases=tuple(PhaseSamples(phase=name, seconds=times) for name, times in phases.items()),
         wall_seconds=sum(map(sum, phases.values())) + other,
@@ -170,6 +171,10 @@ def test_the_same_work_done_twice_tells_how_quiet_the_machine_was() -> None:
     assert repeat_ratio([make_profile(forward=0.4), twin]) == pytest.approx(2)
     assert repeat_ratio([make_profile()]) is None
     assert repeat_ratio([make_profile(device="cuda:0"), twin]) is None
+    sentence, is_busy = repeat_sentence([make_profile(), twin])
+    assert is_busy
+    assert sentence.endswith("by a factor of up to 2.00: the machine was busy, so do not compare jobs of this run.")
+    assert repeat_sentence([make_profile()]) == ("", False)
 
 
 def test_what_no_phase_accounts_for_is_told() -> None:
@@ -253,3 +258,9 @@ def test_the_analysis_names_the_hardware_and_not_the_machine() -> None:
     text = profile_analysis([make_profile()], find_bottlenecks([make_profile()]), (), machine=machine)
     assert "The machine: Some CPU, 2 cores, 8 GiB of memory, Some GPU; torch 2.13.0, Python 3.12.1." in text
     assert "somebodys-own" not in text
+
+
+def test_items_are_rounded_once_and_are_whole() -> None:
+    assert [items_text(value) for value in (3534.6, 3535.4, 31.4, 999.7, 117_499.0)] == [
+        *("3,530", "3,540", "31", "1,000", "117,000")
+    ]

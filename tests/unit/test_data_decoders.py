@@ -7,7 +7,8 @@ import torch
 from PIL import Image
 
 from modelhound.data.decode import decoders
-from modelhound.data.decode.decoders import _trust, find_decoders
+from modelhound.data.decode.decoders import find_decoders
+from modelhound.data.decode.trusting import find_trusted
 from modelhound.data.images import decode_image
 from modelhound.data.jpeg_heads import JpegKind, read_head, turn_upright
 
@@ -105,15 +106,15 @@ def test_a_decoder_is_trusted_with_nothing_but_what_it_decodes_as_pillow_does() 
         images = [np.asarray(decode_image(data)) for data in files]
         return [image ^ 1 if (image == image[..., :1]).all() else image for image in images]
 
-    trusted = _trust(grey_is_wrong, tolerance=0.0)
+    trusted = find_trusted(grey_is_wrong, tolerance=0.0)
     assert len(trusted) == 6  # three subsamplings, baseline and progressive
     assert all(kind.num_components == 3 for kind in trusted)
-    assert len(_trust(grey_is_wrong, tolerance=1.0)) == 8
+    assert len(find_trusted(grey_is_wrong, tolerance=1.0)) == 8
 
 
 def test_a_decoder_that_fails_or_gives_another_shape_is_trusted_with_nothing() -> None:
     def fail(files: list[bytes]) -> list[np.ndarray]:
         raise OSError("no such library")
 
-    assert not _trust(fail, tolerance=0.0)
-    assert not _trust(lambda files: [np.zeros((2, 2, 3), np.uint8) for _ in files], tolerance=255.0)
+    assert not find_trusted(fail, tolerance=0.0)
+    assert not find_trusted(lambda files: [np.zeros((2, 2, 3), np.uint8) for _ in files], tolerance=255.0)

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import os
 import zlib
 from collections.abc import Callable
@@ -8,14 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+import modelhound
 from layouts import encoded
 from modelhound.data import Dataset, Preprocessing, load_batches, open_dataset
 from modelhound.data.dataset import glance
-from modelhound.data.preparing import find_finished, prepare_items
+from modelhound.data.preparing import find_damaged, find_finished, prepare_items
 from modelhound.data.preprocessing import Variant, make_transform
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.errors import DataError, RequestError, RunBusyError
 from modelhound.records import Progress, silent
+from modelhound.settings import DataSettings
 
 SMALL, TALL = (
     Variant.square(16),
@@ -48,7 +51,7 @@ def make(photos: Path, folder: Path, *variants: Variant, watch: Callable[[Progre
         open_dataset(str(photos)),
         folder,
         variants or (SMALL, TALL),
-        glance=glance(str(photos)),
+        glance=glance(DataSettings(str(photos))),
         watch=watch,
         shard_bytes=SHARD_BYTES,
     )
@@ -57,6 +60,12 @@ def make(photos: Path, folder: Path, *variants: Variant, watch: Callable[[Progre
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def change_byte(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
 
 
 def message(reference: Path) -> str:
@@ -138,12 +147,12 @@ def test_a_broken_original_is_left_out_and_still_listed(photos: Path, tmp_path: 
 
 def test_a_finished_folder_is_known_without_reading_an_item(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert find_finished(out, glance(str(photos)), [SMALL]) is None
+    assert find_finished(out, glance(DataSettings(str(photos))), [SMALL]) is None
     make(photos, out)
-    assert find_finished(out, glance(str(photos)), [SMALL]) is not None
-    assert find_finished(out, glance(str(photos)), [Variant.square(17)]) is None
+    assert find_finished(out, glance(DataSettings(str(photos))), [SMALL]) is not None
+    assert find_finished(out, glance(DataSettings(str(photos))), [Variant.square(17)]) is None
     os.utime(photos / "a" / "02.jpg", (1, 1))
-    assert find_finished(out, glance(str(photos)), [SMALL]) is None
+    assert find_finished(out, glance(DataSettings(str(photos))), [SMALL]) is None
 
 
 def test_a_variant_can_be_added_later_and_the_bytes_do_not_depend_on_when(photos: Path, tmp_path: Path) -> None:
@@ -167,7 +176,7 @@ def test_a_damaged_file_is_named_and_made_again(photos: Path, tmp_path: Path, lo
     else:
         os.truncate(path, 100)
     assert path.name in message(out)
-    assert find_finished(out, glance(str(photos)), [SMALL]) is None
+    assert find_finished(out, glance(DataSettings(str(photos))), [SMALL]) is None
     make(photos, out, SMALL)
     assert contents(out) == whole
 
@@ -184,6 +193,48 @@ def test_changed_bytes_are_found_by_the_check_and_the_item_is_left_out(photos: P
     again = open_dataset(str(out))
     assert len(again) == 21
     assert [each.item for each in again.skipped] == [data.item_names[7]]
+
+
+@pytest.mark.parametrize("place", [0, 2 * SMALL.item_bytes + 17, 5 * SMALL.item_bytes - 1])
+def test_a_changed_byte_in_a_finished_folder_is_found_and_made_again(photos: Path, tmp_path: Path, place: int) -> None:
+    out = tmp_path / "out"
+    make(photos, out)
+    whole = contents(out)
+    assert find_damaged(out, watch=silent) == ()
+    shard = out / SMALL.name / "shard-00001.bin"
+    change_byte(shard, place)
+    before = (out / SMALL.name / "shard-00002.bin").stat()
+    result = modelhound.prepare(str(photos), out, size=16)
+    assert result.mended == (str(shard),)
+    assert not result.was_finished
+    assert contents(out) == whole
+    assert (out / SMALL.name / "shard-00002.bin").stat() == before
+    assert modelhound.prepare(str(photos), out, size=16).was_finished
+
+
+def test_changed_labels_and_descriptions_are_found_too(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    make(photos, out, SMALL)
+    whole = contents(out)
+    change_byte(out / "targets.npy", -8)  # one label of two becomes the other
+    assert "other labels than were written" in message(out)
+    assert not modelhound.prepare(str(photos), out, size=16).was_finished
+    assert contents(out) == whole
+    described = out / "prepared.json"
+    described.write_bytes(described.read_bytes().replace(b"a/00.jpg", b"a/99.jpg"))
+    assert "delete the folder" in message(out)
+
+
+def test_a_folder_of_an_older_version_is_still_read_and_kept(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    make(photos, out, SMALL)
+    described = json.loads((out / "prepared.json").read_bytes())
+    for added in ("targets_crc32", "crc32"):
+        del described[added]
+    (out / "prepared.json").write_text(json.dumps(described))
+    assert len(open_dataset(str(out))) == 22
+    assert modelhound.prepare(str(photos), out, size=16).was_finished
+    assert len(make(photos, out, TALL)) == 22
 
 
 def test_items_with_one_checksum_are_still_told_apart(

@@ -1,7 +1,9 @@
 """One short fine-tuning after the other: what is learned from, what is tested, and what is left after a kill."""
 
 import dataclasses
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import msgspec
@@ -16,9 +18,11 @@ from modelhound.finals.held_items import HeldItems
 from modelhound.finals.trial_pool import TrialPool
 from modelhound.finals.trials import Classroom, TrialRequest, TrialResult, run_trial
 from modelhound.launch import Outcome, Worker
+from modelhound.meter import seconds_now
 from modelhound.records import unpack_items
 from modelhound.settings import ModelSettings
 from tiny_encoders import write_encoder
+from warm_workers import start_worker
 
 
 @pytest.fixture
@@ -168,6 +172,16 @@ def test_processes_give_what_this_one_gives(networks: dict[str, str], room: Clas
         assert (found[place].item_scores, found[place].error) == (here.item_scores, here.error)
 
 
+@pytest.mark.parametrize("num_processes", [0, 1])
+def test_nothing_is_begun_when_time_is_up(num_processes: int, networks: dict[str, str], room: Classroom) -> None:
+    found: dict[int, TrialResult] = {}
+    with TrialPool(room, num_processes=num_processes) as pool:
+        pool.run([request(networks["sharp"])] * 9, found.__setitem__, until=seconds_now())
+    assert found[0].is_given_up
+    assert len(found) < 9
+    assert {result.item_scores for result in found.values()} == {b""}
+
+
 def test_an_error_that_is_not_the_trials_keeps_its_kind(
     networks: dict[str, str], room: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +190,43 @@ def test_an_error_that_is_not_the_trials_keeps_its_kind(
     monkeypatch.setattr(Worker, "call", lambda self, *given, **more: answer)
     with TrialPool(room, num_processes=1) as pool, pytest.raises(BrokenItemError, match="cannot decode"):
         pool.run([request(networks["sharp"])], lambda place, result: None)
+
+
+@pytest.mark.parametrize("num_stopped", [1, 2])
+def test_a_process_that_stops_is_ended_in_time_and_its_trial_begun_again(
+    num_stopped: int, networks: dict[str, str], room: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP: it does not die and does not answer. If the second one stops, too, that is told as an error that will pass."""
+    stopped: list[int] = []
+
+    def start_and_stop(worker: Worker) -> None:
+        start_worker(worker)
+        if len(stopped) < num_stopped:
+            assert worker._child is not None
+            os.kill(worker._child.pid, signal.SIGSTOP)
+            stopped.append(worker._child.pid)
+
+    monkeypatch.setattr(Worker, "_start", start_and_stop)
+    monkeypatch.setattr(
+        TrialPool, "_deadline_seconds", lambda pool, request: 60.0 if len(stopped) == num_stopped else 0.2
+    )
+    asked = request(networks["sharp"])
+    found: dict[int, TrialResult] = {}
+    with TrialPool(room, num_processes=1) as pool:
+        pool.run([asked], found.__setitem__)
+    if num_stopped == 1:
+        assert found[0].item_scores == run_trial(asked, room).item_scores
+    else:
+        assert (found[0].error, found[0].try_again) == ("its process ended: timed out", True)
+
+
+@pytest.mark.parametrize(("expected_seconds", "deadline"), [(0.0, 900.0), (60.0, 2400.0), (3600.0, 144_000.0)])
+def test_a_trial_has_ten_times_the_time_that_it_is_expected_to_take(
+    expected_seconds: float, deadline: float, networks: dict[str, str], room: Classroom
+) -> None:
+    with TrialPool(room, num_processes=4) as pool:
+        asked = request(networks["sharp"], expected_seconds=expected_seconds)
+        assert pool._deadline_seconds(asked) == deadline
 
 
 def test_texts_are_held_as_tokens_and_cut_to_the_longest(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_floor_with_a_waiting_device_is_called_launch_bound() -> None:
     assert told.floor.bound == "launch"
     assert "Flat up to batch 6" in told.sentence
     assert (
-        "launch-bound, 0.42 of the time the device waits for the host; past that the exponent is 1.00" in told.sentence
+        "launch-bound, 42% of the time the device waits for the host; past that the exponent is 1.00" in told.sentence
     )
 
 
@@ -130,7 +130,7 @@ def test_a_floor_with_a_busy_device_is_not_called_launch_bound() -> None:
 
 def test_a_floor_with_a_busy_host_and_no_device_times_is_called_launch_bound() -> None:
     told = answer(launch_bound, host=lambda x: 0.0057)
-    assert re.search(r"launch-bound, for 0\.9[4-6] of the time the host is handing work over", told.sentence)
+    assert re.search(r"launch-bound, for 9[4-6]% of the time the host is handing work over", told.sentence)
 
 
 def test_a_floor_without_host_and_device_times_is_left_open() -> None:
@@ -141,7 +141,7 @@ def test_a_floor_without_host_and_device_times_is_left_open() -> None:
 
 def test_a_fixed_part_is_named_with_its_share_of_the_smallest() -> None:
     told = answer(lambda x: 0.006 + 0.001 * x, device=lambda x: 0.002 + 0.001 * x)
-    assert "86% of the smallest: launch-bound, 0.57 of the time the device waits" in told.sentence
+    assert "86% of the smallest: launch-bound, 57% of the time the device waits" in told.sentence
 
 
 def test_time_that_never_grows_is_explained_too() -> None:

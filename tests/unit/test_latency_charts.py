@@ -32,9 +32,29 @@ def test_charts_are_drawn_with_and_without_outliers() -> None:
     assert "latency_image_image" not in charts
 
 
-def test_outliers_can_be_named() -> None:
-    names = [chart.name for chart in latency_charts(encoders(), leave_out=())]
-    assert "latency_batch_text_without_outliers" not in names
+def test_a_chart_without_outliers_keeps_the_colours_and_leaves_them_out_of_its_legend() -> None:
+    charts = {chart.name: chart for chart in latency_charts(encoders())}
+    colour = spec(charts["latency_batch_text_without_outliers"])["layer"][0]["encoding"]["color"]
+    assert colour["scale"]["domain"] == ["hf:albert", "hf:bert", "hf:distilbert", "hf:longformer"]
+    assert colour["legend"]["values"] == ["hf:albert", "hf:bert", "hf:distilbert"]
+
+
+def test_crosses_are_explained_where_there_are_some() -> None:
+    assert "crosses" not in latency_charts(encoders())[0].caption
+    lost = LatencyPoint(model="hf:bert", batch=16, tokens=128, precision="fp32", device="cuda:0")
+    failed = LatencyFailed(point=lost, why="out of memory", tried=True, message="")
+    assert "crosses at the top" in latency_charts(encoders(), failed=[failed])[0].caption
+
+
+def test_waiting_is_drawn_along_batches_that_were_swept_and_small_sizes_come_first() -> None:
+    swept = [
+        record(1e-3, batch=batch, image=image, kernel_seconds=5e-4) for batch in (1, 2, 4) for image in (64, 128, 224)
+    ]
+    pairs = [record(1e-3, batch=batch, image=288, kernel_seconds=5e-4) for batch in (1, 4)]
+    (chart,) = [each for each in latency_charts([*swept, *pairs]) if each.name == "latency_waiting_image"]
+    assert spec(chart)["facet"]["sort"] == [f"image {side}, fp32, cuda:0" for side in (64, 128, 224)]
+    (chart,) = [each for each in latency_charts(pairs) if each.name == "latency_waiting_image"]
+    assert {row["setting"] for row in chart.data} == {"image 288, fp32, cuda:0"}
 
 
 def test_rows_are_medians_with_intervals_in_milliseconds_laws_and_points_without_a_time() -> None:
@@ -78,9 +98,9 @@ def test_axes_are_logarithmic_or_linear() -> None:
 def test_the_roofline_stands_above_its_points_and_pictures_are_saved(tmp_path: Path) -> None:
     charts = latency_charts(encoders(), ceilings=[CEILINGS])
     roof = next(chart for chart in charts if chart.name == "latency_roofline_text")
-    highest = max(row["gigaflops"] for row in roof.data if row["what"] == "ceiling")
-    assert highest == 1e4
-    assert all(row["gigaflops"] <= highest for row in roof.data)
+    highest = max(row["flops_per_second"] for row in roof.data if row["what"] == "ceiling")
+    assert highest == 1e13
+    assert all(row["flops_per_second"] <= highest for row in roof.data)
     waiting = next(chart for chart in charts if chart.name == "latency_waiting_text")
     assert all(0 <= row["waiting"] <= 1 for row in waiting.data)
     (path,) = save_charts([roof], tmp_path, ("svg",))

@@ -105,7 +105,7 @@ def test_the_verdict_names_the_pair_its_regret_and_what_is_as_good() -> None:
     regret = rate_pairs(table)
     best = find_best_pairs(table, PAIR, [parts(0.01, 0.001)] * 2, around())
     verdict = state_verdict(regret, best, around())
-    assert "raw: batch 10 with 2 workers suits all 2 models: mean regret 0.0%" in verdict
+    assert "raw: batch 10 with 2 workers suits both models: mean regret 0.0%" in verdict
     assert "As good within noise: 20 x 4." in verdict
     assert "Decode-bound (2 of 2): with loading for free 5.0x faster." in verdict
     assert "too short" not in verdict

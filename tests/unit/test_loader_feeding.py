@@ -17,23 +17,25 @@ import torch
 
 from modelhound.data import Dataset, OwnTransform, Preprocessing, load_batches, open_dataset
 from modelhound.errors import BrokenItemError, DataError, RequestError
-from modelhound.feeding import Feed, Study, measure_run, study, tuning
+from modelhound.feeding import tuning
 from modelhound.feeding.concluding import choose_pairs, conclude
-from modelhound.feeding.ledger import Ledger
+from modelhound.feeding.ledger import Ledger, Study
 from modelhound.feeding.pages import count_bytes, files_of, forget_pages, touch_pages
 from modelhound.feeding.runs import (
+    Feed,
     describe_failure,
     make_batch,
     measure_load,
+    measure_run,
     measure_steps,
     shorten,
-    suitable_layout,
     warm_up,
     why_not,
 )
+from modelhound.feeding.studying import study
 from modelhound.feeding.tuning import tune
 from modelhound.meter import disk_bytes_read
-from modelhound.models import Network
+from modelhound.models import Network, suitable_layout
 from modelhound.records import FeedMeasured, LoadMeasured, PairFailed, Record, StepMeasured, silent
 from modelhound.settings import LoaderSearchSettings, LoaderSettings
 
@@ -142,8 +144,12 @@ def test_depthwise_networks_keep_the_ordinary_order_on_a_gpu() -> None:
         dataclasses.replace(network(), module=torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, groups=groups)))
         for groups in (4, 2)
     )
-    assert suitable_layout(depthwise, "cuda:0") == torch.contiguous_format
-    assert suitable_layout(other, "cuda:0") == suitable_layout(depthwise, "cpu") == torch.channels_last
+    assert depthwise.is_depthwise
+    assert not other.is_depthwise
+    assert suitable_layout("cuda:0", is_depthwise=True) == torch.contiguous_format
+    assert {suitable_layout("cuda:0", is_depthwise=False), suitable_layout("cpu", is_depthwise=True)} == {
+        torch.channels_last
+    }
 
 
 def test_the_traceback_of_the_worker_is_in_the_failure(photos: Dataset) -> None:

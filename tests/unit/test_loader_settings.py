@@ -12,16 +12,24 @@ from modelhound.data import open_dataset
 from modelhound.data.recommended import (
     data_kind,
     find_loader,
-    loader_for,
+    item_kind,
     machine_kind,
     read_loader,
     remember_loader,
     remembered_loader,
+    take_from_file,
 )
 from modelhound.data.sources.prepared import PREPARED
 from modelhound.errors import RequestError
 from modelhound.records import LoaderUsed
-from modelhound.settings import LoaderFile, LoaderSearchSettings, LoaderSettings, ProfileSettings, SearchSettings
+from modelhound.settings import (
+    LoaderFile,
+    LoaderSearchSettings,
+    LoaderSettings,
+    ProfileSettings,
+    SearchSettings,
+    TrainSettings,
+)
 
 
 def test_lists_of_numbers_are_taken_as_text_and_as_numbers() -> None:
@@ -155,7 +163,13 @@ def test_a_file_is_read_for_the_kind_of_the_data(image_folder: Callable[..., Pat
     (tmp_path / "ready" / PREPARED).touch()
     both = (LoaderSettings(batch=8, workers=1), LoaderSettings(batch=64, workers=0, kind="preprocessed"))
     path.write_bytes(msgspec.json.encode(LoaderFile(settings=both)))
-    assert (loader_for(path, photos).batch, loader_for(path, str(tmp_path / "ready")).batch) == (8, 64)
+    taken = {}
+    for data in (photos, str(tmp_path / "ready")):
+        found, used = take_from_file(path, item_kind(data), device="cpu", batch=None, workers=None)
+        taken[data] = (found.batch, used.batch, used.workers, used.prefetch)
+    assert list(taken.values()) == [(8, 8, 1, 2), (64, 64, 0, None)]
+    _, used = take_from_file(path, "raw", device="cpu", batch="largest", workers=None)
+    assert (used.batch, used.workers) == (None, 1)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +178,7 @@ def test_a_file_is_read_for_the_kind_of_the_data(image_folder: Callable[..., Pat
         (SearchSettings, {"batch": 8}),
         (SearchSettings, {"batch": 8, "workers": 0, "plain": True}),
         (ProfileSettings, {"batch": "8", "workers": 0}),
+        (TrainSettings, {"batch": 8, "workers": 0}),
     ],
 )
 def test_a_file_that_would_change_nothing_is_refused(kind: Any, options: dict[str, Any]) -> None:

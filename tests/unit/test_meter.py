@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from modelhound.errors import RequestError
-from modelhound.meter import Meter, describe_machine, phases, resolve_device
+from modelhound.meter import Meter, choose_precision, describe_machine, phases, resolve_device
 
 
 class Clock:
@@ -207,3 +207,26 @@ def test_a_device_that_is_not_there_is_refused(wanted: str) -> None:
 
 def test_the_cpu_is_always_there() -> None:
     assert resolve_device("cpu") == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "has_bf16", "chosen"),
+    [
+        ("auto", "cpu", False, "fp32"),
+        ("bf16", "cpu", False, "bf16"),
+        ("auto", "cuda:0", True, "bf16"),
+        ("auto", "cuda:0", False, "fp32"),
+        ("fp32", "cuda:0", True, "fp32"),
+    ],
+)
+def test_the_precision_suits_the_device(
+    wanted: str, device: str, has_bf16: bool, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: has_bf16)
+    assert choose_precision(wanted, device) == chosen
+
+
+def test_a_precision_that_a_gpu_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: False)
+    with pytest.raises(RequestError, match="cannot use --precision bf16 on cuda:0"):
+        choose_precision("bf16", "cuda:0")

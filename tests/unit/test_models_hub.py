@@ -1,6 +1,8 @@
 """The hub, through its real client, against a small one on loopback."""
 
+import errno
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -211,9 +213,12 @@ def test_a_hub_that_is_down_is_asked_once_in_a_search(cache: Path, monkeypatch: 
         source.find("org/*")
 
 
-def test_a_full_disk_is_called_by_its_name(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_called_by_its_name(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     def fill(*args: Any, **kwargs: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     with serve_hub(root) as endpoint:
         source = HubSource(endpoint=endpoint, cache=cache)

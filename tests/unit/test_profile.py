@@ -84,7 +84,7 @@ def test_last_layers_fed_with_stored_outputs_give_the_features_of_the_whole(
     assert torch.equal(features["joint 50%"][0], whole)
     assert torch.equal(features["joint 50%"][1], features["apart 2"][0])
     assert not torch.equal(features["joint 50%"][1], whole)
-    assert records["last 1"].num_weight_bytes < records["last 50%"].num_weight_bytes < records["full"].num_weight_bytes
+    assert records["last 1"].weight_bytes < records["last 50%"].weight_bytes < records["full"].weight_bytes
     assert records["last 1"].flops_per_item < records["full"].flops_per_item < records["joint 50%"].flops_per_item
 
 
@@ -98,7 +98,7 @@ def test_last_layers_of_a_text_encoder_give_the_features_of_the_whole(
     for part in ("last 2", "last 1"):
         assert torch.equal(features[part][0], features["full"][0])
     assert torch.equal(features["joint 1"][1], features["apart 2"][0])
-    assert records["last 1"].num_input_bytes_per_item > 0
+    assert records["last 1"].input_bytes_per_item > 0
 
 
 def test_every_phase_is_sampled_once_per_batch_and_the_sum_is_never_more_than_the_wall_clock(

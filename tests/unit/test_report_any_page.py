@@ -57,11 +57,12 @@ def test_an_unknown_verb_gets_a_page_with_its_words_numbers_failures_machine_and
         "All are bound by data.",
         "zoo:a is slow.",
         "zoo:b is <fast>.",
+        "1 failure: what and why stands under What did not work.",
     ]
     assert [section.name for section in page.sections] == ["answer", "records", "failures", "machine", "commands"]
     text = render_page(page, sources="a test")
-    shown = re.sub(r"</?span[^>]*>", "", text)  # options are never broken into lines
-    assert "hound somethingnew fashion --models zoo:a zoo:b --repeat 3 --quick</code>" in shown
+    shown = re.sub(r"</?span[^>]*>|<wbr>", "", text)  # options are never broken into lines, lists are after commas
+    assert "hound somethingnew fashion --models zoo:a,zoo:b --repeat 3 --quick</code>" in shown
     assert "zoo:b is &lt;fast&gt;." in text
 
 
@@ -119,3 +120,13 @@ def test_a_column_that_repeats_another_is_left_out() -> None:
     table = flat_table("t", [{"model": "a", "inner.model": "a", "n": 1}, {"model": "b", "inner.model": "b", "n": 2}])
     assert table is not None
     assert [column.name for column in table.columns] == ["model", "n"]
+
+
+def test_records_that_cannot_be_read_are_told_of_first(tmp_path: Path) -> None:
+    path = write_some_run(tmp_path / "run")
+    with (path / "records.jsonl").open("ab") as file:
+        file.write(b'{"crc":"00000000","record":{"kind":"of another version"}}\n{"half a line')
+    page = build_page([read_run(path)])
+    assert plain_text(page.sentences[0]) == (
+        "1 record cannot be read: damaged, or written by another version of modelhound. This page does without."
+    )

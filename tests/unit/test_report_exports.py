@@ -63,6 +63,7 @@ def test_mlflow_gets_parameters_metrics_and_artefacts(tmp_path: Path) -> None:
     kept = tmp_path / "artefacts" / identity / "artifacts"
     assert (kept / "answer.json").exists()
     assert (kept / "more" / "asked.json").exists()
+    assert log_to_mlflow(run, address) == identity, "a second export of one run is not a second run"
     assert logged.data.metrics["model/zoo_best/forward.seconds"] == pytest.approx(
         0.6 * logged.data.metrics["model/zoo_best/wall_seconds"]
     )

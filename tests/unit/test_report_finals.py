@@ -7,8 +7,10 @@ import pytest
 
 from modelhound.analysis.finals_wording import basis_sentence, chance_text, cost_sentence, verdict_sentence
 from modelhound.records import Finalist, FinalsAnswer, Ranking
+from modelhound.report.charts import Chart
 from modelhound.report.finals_section import finals_figures, finals_section, finals_sentence
 from modelhound.report.parts import Table, plain_text
+from modelhound.report.search_drawing import LOST, WON
 
 SIZES = {"zoo:first": 2_000_000, "zoo:second": 1_000_000, "zoo:third": 500}
 
@@ -102,8 +104,11 @@ def test_the_cost_stands_beside_what_it_saves(finals: FinalsAnswer, why: str) ->
 def test_the_page_lists_every_finalist() -> None:
     section = finals_section(ranking(TIED))
     assert section is not None
-    (table,) = section.blocks
+    chart, table = section.blocks
+    assert isinstance(chart, Chart)
     assert isinstance(table, Table)
+    assert [row["group"] for row in chart.data] == [WON, WON, LOST]
+    assert next((row["score"], row["low"], row["high"], row["so_far"]) for row in chart.data) == (0.88, 0.84, 0.91, 0.8)
     assert [row[0].text for row in table.rows] == ["zoo:first", "zoo:second", "zoo:third"]
     assert [row[1].text for row in table.rows] == ["1=", "1=", "3"]
     assert len({len(row) for row in table.rows} | {len(table.columns)}) == 1
@@ -118,9 +123,14 @@ def test_a_finalist_that_failed_has_dashes() -> None:
     )
     section = finals_section(ranking(answer(finalists=(finalist("zoo:first"), lost))))
     assert section is not None
-    (table,) = section.blocks
+    chart, table = section.blocks
+    assert isinstance(chart, Chart)
     assert isinstance(table, Table)
+    assert [row["model"] for row in chart.data] == ["zoo:first"]
     assert [cell.text for cell in table.rows[1]].count("–") == 4
+    nobody = finals_section(ranking(answer(finalists=(lost,))))
+    assert nobody is not None
+    assert len(nobody.blocks) == 1
 
 
 def test_a_search_without_finals_has_no_such_section() -> None:

@@ -1,4 +1,4 @@
-"""The items as the best model sees them: dots, and the hardest with what they look like."""
+"""What a search leaves to look at: the items as the best model sees them, the plan, what ran when."""
 
 import io
 
@@ -6,11 +6,21 @@ import numpy
 import pytest
 from PIL import Image
 
-from modelhound.data import open_dataset
+from modelhound.data import OwnTransform, Preprocessing, open_dataset
+from modelhound.features.supply import input_key
 from modelhound.measuring.looking import look_at_items
-from modelhound.records import pack_items, unpack_items
-from modelhound.report.search_views import hardest_gallery, map_chart
+from modelhound.records import PlanMade, PlanNode, Span, Timeline, pack_items, unpack_items
+from modelhound.report.search_views import hardest_gallery, map_chart, plan_tree, timeline_chart
 from report_runs import measure
+
+PIXELS = Preprocessing(
+    input_size=(32, 48),
+    interpolation="bilinear",
+    crop_fraction=1.0,
+    crop_mode="center",
+    mean=(0.5, 0.5, 0.5),
+    std=(0.5, 0.5, 0.5),
+)
 
 
 @pytest.mark.parametrize(("data", "limit"), [("digits", 60), ("fashion", 1000), ("sms", 60)])
@@ -50,3 +60,25 @@ def test_many_classes_share_a_colour_and_are_still_named() -> None:
     rows = map_chart(many).data
     assert len({row["target"] for row in rows}) == 40
     assert len({row["class"] for row in rows}) == 16
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (f"{'0a' * 32} 128", "texts of up to 128 tokens"),
+        (input_key(PIXELS), "images of 32 x 48, bilinear"),
+        (input_key(OwnTransform(transform=len, input_size=(8, 9))), "images of 8 x 9, a transform of their own"),  # type: ignore[arg-type]
+    ],
+    ids=("texts", "pixels", "own transform"),
+)
+def test_the_plan_says_what_items_are_made_into_and_no_key(key: str, said: str) -> None:
+    root = PlanNode(label=f"data {key}", num_models=1, seconds=1.0)
+    plan = PlanMade(num_items=10, num_models=1, seconds=1.0, seconds_alone=1.0, trees=(root,))
+    assert plan_tree(plan).branches[0].label == said
+
+
+def test_a_cluster_that_does_one_thing_after_the_other_is_not_said_to_be_idle() -> None:
+    spans = [Span(lane="cluster", phase=each, start_seconds=at, end_seconds=at + 1) for at, each in enumerate("ab")]
+    told = timeline_chart(Timeline(wall_seconds=2.0, spans=tuple(spans))).caption
+    assert told.startswith("One thing after the other")
+    assert told.endswith("in all; workers share each of them.")

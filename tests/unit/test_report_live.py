@@ -3,11 +3,13 @@
 import http.client
 import json
 import socket
+import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from modelhound.records import Progress
 from modelhound.report import live
 from modelhound.report.live import serve_live
 from modelhound.store import RunFolder
@@ -59,6 +61,7 @@ def test_a_run_that_has_not_begun_shows_a_page_that_waits(tmp_path: Path) -> Non
         status, page = ask(address)
         assert status == 200
         assert "Nothing has been measured yet." in page
+        assert "window.vegaEmbed" in page  # the charts come later, and only what is above them is fetched then
         write_search(tmp_path / "later", ["zoo:a"], finish=False)
         assert "zoo:a" in ask(address)[1]
 
@@ -108,3 +111,30 @@ def test_the_folder_may_be_told_later(tmp_path: Path) -> None:
         assert "Nothing has been measured yet." in ask(served.address)[1]
         served.follow(write_search(tmp_path / "run", ["zoo:a"], finish=False))
         assert "zoo:a" in ask(served.address)[1]
+
+
+def test_what_is_being_done_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    path = write_search(tmp_path / "run", [], finish=False)
+    with serve_live(path) as served:
+        page = ask(served.address)[1]
+        assert "No model has been measured yet." in page
+        assert "What failed" not in page
+        assert page.count("Where it was stopped") == 1, (
+            "not as the next step; at the end it says how to go on after a stop"
+        )
+        served.watch(Progress(task="items", done=30, total=120, detail="zoo:a"))
+        version = json.loads(ask(served.address, urlsplit(served.address).path + "version")[1])
+        assert version["progress"] == "items zoo:a: 30 of 120"
+
+
+def test_whoever_looks_sees_the_end_and_nobody_else_is_waited_for(tmp_path: Path) -> None:
+    path = write_search(tmp_path / "run", ["zoo:a"], finish=False)
+    write_search(tmp_path / "other", ["zoo:a"])
+    seen: list[str] = []
+    with serve_live(path) as served:
+        assert "still running" in ask(served.address)[1]
+        (path / "answer.json").write_bytes((tmp_path / "other" / "answer.json").read_bytes())
+        reader = threading.Timer(0.3, lambda: seen.append(ask(served.address)[1]))
+        reader.start()  # asks when the search has ended: the server is still there
+    reader.join()
+    assert "still running" not in seen[0]

@@ -56,7 +56,7 @@ def test_a_tie_offers_finals_and_a_clear_winner_does_not(tmp_path: Path) -> None
     tied = after_search(searched(tmp_path / "tied", num_items=8))
     assert tied[1] == (
         "Or see what short fine-tuning tells of the 2 that share rank 1",
-        "hound search fashion --limit 8 --models zoo:a zoo:b zoo:c --finals auto",
+        "hound search fashion --limit 8 --models zoo:a,zoo:b,zoo:c --finals auto",
     )
 
 
@@ -66,7 +66,7 @@ def test_finals_that_ran_out_of_time_can_go_on_and_their_checkpoint_too(tmp_path
     assert [line for _, line in steps] == [
         "hound train fashion --model zoo:b",
         "hound train fashion --model 'file:runs/x y/model.safetensors' --arch zoo:b",
-        "hound search fashion --limit 120 --models zoo:a zoo:b zoo:c --finals-budget 41s",
+        "hound search fashion --limit 120 --models zoo:a,zoo:b,zoo:c --finals-budget 41s",
     ]
     assert len(after_search(searched(tmp_path / "won", finals=undecided(verdict="won", ended="certain")))) == 1
     assert (
@@ -77,7 +77,7 @@ def test_finals_that_ran_out_of_time_can_go_on_and_their_checkpoint_too(tmp_path
 
 def test_what_is_not_finished_goes_on_and_what_found_nothing_is_looked_into(tmp_path: Path) -> None:
     begun = build_page([read_run(write_search(tmp_path / "begun", ["zoo:a", "zoo:b"], finish=False))])
-    assert [line for _, line in begun.next_steps] == ["hound search fashion --limit 120 --models zoo:a zoo:b"]
+    assert [line for _, line in begun.next_steps] == ["hound search fashion --limit 120 --models zoo:a,zoo:b"]
     failed = build_page([read_run(write_search(tmp_path / "failed", [], failures=("zoo:a",)))])
     assert [line for _, line in failed.next_steps] == ["hound doctor"]
     run = read_run(write_verb_runs(tmp_path)["train"])
@@ -98,6 +98,13 @@ def test_what_bounds_a_training_decides_what_to_do(tmp_path: Path, bound: str, l
     run = read_run(write_verb_runs(tmp_path)["train"])
     settings = {"data": "photos", "model": ["timm:x"]}
     assert after_train(msgspec.structs.replace(run, settings=settings), model="timm:x", bound=bound)[0][1] == line
+
+
+def test_whoever_asked_for_no_verdict_is_not_sent_to_train_for_longer(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["train"])
+    settings = {"data": "photos", "model": ["timm:x"], "verdict": "none"}
+    (step,) = after_train(msgspec.structs.replace(run, settings=settings), model="timm:x", bound="")
+    assert step == ("See what bounds it", "hound train photos --model timm:x")
 
 
 def test_latency_asks_for_what_would_tell_more(tmp_path: Path) -> None:

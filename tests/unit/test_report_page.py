@@ -70,6 +70,7 @@ def test_the_page_holds_every_section_that_has_records(tmp_path: Path) -> None:
         "machine",
         "commands",
     ]
+    assert "1 model failed: why stands under What did not work." in map(plain_text, full.sentences)
     bare = page_of(write_search(tmp_path / "bare", models))
     assert not {"race", "plan", "items"} & set(section_names(bare))
     charts = [chart.name for chart in full.charts]
@@ -129,7 +130,12 @@ def test_an_unfinished_run_shows_what_there_is_so_far(tmp_path: Path) -> None:
     running = page_of(write_search(tmp_path / "b", ["zoo:a", "zoo:b"], num_dropped=1, finish=False))
     assert running.is_running
     assert not finished.is_running
-    assert running.answer == finished.answer
+    told = plain_text(finished.answer).partition(": ")[2]
+    assert plain_text(running.answer) == f"So far zoo:a leads on fashion: {told}"
+    assert plain_text(running.sentences[0]) == (
+        "2 models measured on all items, 1 left the race. The order may still change."
+    )
+    assert running.figures[0].note.endswith("the best of 3 models so far")
     nothing = page_of(write_search(tmp_path / "c", [], finish=False))
     assert plain_text(nothing.answer) == "No model has been measured yet."
 
@@ -193,7 +199,7 @@ def test_the_page_of_two_thousand_models_is_under_8_megabytes_and_its_charts_sta
 def test_the_commands_repeat_what_was_asked_and_no_more(tmp_path: Path) -> None:
     page = page_of(write_search(tmp_path / "run", ["zoo:it's", "zoo:b"]))
     text = render_markdown(page, pictures={}, sources="a test")
-    assert "hound search fashion --limit 120 --models 'zoo:it'\"'\"'s' zoo:b" in text
+    assert "hound search fashion --limit 120 --models 'zoo:it'\"'\"'s,zoo:b'" in text
     assert "hound train fashion --model 'zoo:it'\"'\"'s'" in text
 
 
@@ -225,6 +231,12 @@ def test_several_runs_are_compared_on_one_page(tmp_path: Path) -> None:
     text = render_page(page, sources="a test")
     identities = re.findall(r'\bid="([^"]+)"', body_of(text))
     assert len(set(identities)) == len(identities)
+
+
+def test_a_run_that_did_not_measure_the_best_does_not_disagree(tmp_path: Path) -> None:
+    runs = [write_search(tmp_path / f"run-{place}", ["zoo:a", "zoo:b"], seed=place) for place in range(2)]
+    page = page_of(*runs, write_search(tmp_path / "other", ["zoo:c"]))
+    assert plain_text(page.answer) == "zoo:a is the best in all 2 runs that measured it, of 3."
 
 
 def test_no_runs_are_refused() -> None:

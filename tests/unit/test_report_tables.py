@@ -108,10 +108,10 @@ def test_every_verb_tells_its_answer_in_tables_of_its_own_words(verb_pages: dict
         "latency": ["What each sweep says", "Every point"],
         "loader": ["Regret of pairs", "Models"],
         "train": ["Runs", "More ranks"],
-        "profile": ["What takes most of the time", "Where that changes", "What running less saves"],
+        "profile": ["What takes longest", "Where that changes", "What running less saves"],
         "breakeven": [
             "From how many models on searching takes longer",
-            "Seconds of each job, and how many times as long as extracting features",
+            "What each job takes, and how many times as long as extracting features",
             "How the time of a search grows",
         ],
     }

@@ -31,18 +31,24 @@ def test_latency_says_by_which_law_times_grow_and_what_bounds_them(pages: dict[s
     assert list(figures) == ["Shortest call", "Most items", "How sure", "Why"]
     assert figures["Shortest call"] == "993 µs"
     assert page.figures[1].note == "tv:alexnet, batch 16, image 224, fp32 on cuda:0"
+    claim, failed = (plain_text(each) for each in page.sentences)
+    assert claim == "H1, proportional to batch size: holds for resnet18; does not hold for alexnet."
+    assert failed == "1 failure: what and why stands under What did not work."
+    (table,) = next(section.blocks for section in page.sections if section.name == "failures")
+    assert isinstance(table, Table)
+    assert [cell.text for cell in table.rows[0]][1:] == ["out of memory", "too large"]
 
 
 def test_loader_names_the_pair_and_what_it_costs(pages: dict[str, Page]) -> None:
     page = pages["loader"]
-    assert plain_text(page.answer) == "Batches of 8 with 1 loader process for raw items suit both models."
+    assert plain_text(page.answer) == "Batches of 8 with 1 loader process suit both models."
     assert figures_of(page) == {
         "Which pair": "8 × 1",
         "How sure": "90% chance",
         "How fast": "100 items/s",
         "Why": "decode-bound",
     }
-    assert page.next_steps == (("Use it", "hound search photos --loader loader.json"),)
+    assert page.next_steps == (("Use it", "hound search photos --models timm:x --loader loader.json"),)
     (numbers,) = [section for section in page.sections if section.name == "answer"]
     captions = [block.caption.partition(".")[0] for block in numbers.blocks if isinstance(block, Table)]
     assert captions == ["Regret of pairs", "Models"]  # and no table of the fields of what is recommended
@@ -56,14 +62,17 @@ def test_train_gives_the_score_with_its_interval_the_bound_and_the_scaling(pages
     figures = figures_of(page)
     assert list(figures) == ["How good, how sure", "How fast", "Why", "How it scales"]
     assert figures["Why"] == "data-bound"
-    assert plain_text(page.sentences[1]).startswith("Where the ")
+    tied, time, checkpoint = (plain_text(each) for each in page.sentences)
+    assert tied == "40 test items can hardly tell it from timm:x, 1 rank (80.0%)."
+    assert time.startswith("Where the ")
+    assert checkpoint.startswith("The fine-tuned network is in ")
     assert figures["How fast"] == "20 items/s"
     assert "76.3 – 97.2%" in page.figures[0].note  # Clopper-Pearson, 36 of 40
 
 
 def test_profile_names_what_is_slow_and_what_running_less_saves(pages: dict[str, Page]) -> None:
     page = pages["profile"]
-    assert plain_text(page.answer) == "The forward pass takes most of the time for the model."
+    assert plain_text(page.answer) == "The forward pass takes longest for the model."
     figures = figures_of(page)
     assert figures["What is slow"] == "forward"
     assert figures["If that were free"] == "4.3x faster"  # 3.91 s, of which 3 are not the forward pass's
@@ -123,3 +132,67 @@ def test_a_run_that_found_nothing_falls_back_to_its_headline(tmp_path: Path) -> 
     page = build_page([read_run(path)])
     assert plain_text(page.answer) == "Latency has found something."
     assert page.figures == ()
+
+
+def test_break_even_of_models_that_differ_is_a_range_and_no_middle_of_it(tmp_path: Path) -> None:
+    path = write_verb_runs(tmp_path)["breakeven"]
+    answer = msgspec.json.decode((path / "answer.json").read_bytes())
+    counts = answer["answer"]["counts"]
+    counts += [{**each, "model": "timm:large", "num_models": 3 * each["num_models"]} for each in counts]
+    (path / "answer.json").write_bytes(msgspec.json.encode(answer))
+    page = build_page([read_run(path)])
+    assert plain_text(page.answer) == (
+        "Searching takes longer than the training it is for above 20 to 60 models in S1 and 110 to 330 models in S2, "
+        "depending on the model trained."
+    )
+    assert page.figures[0].value == "20 to 60 models"
+
+
+def test_an_unfinished_run_says_what_it_has_and_draws_what_it_can(tmp_path: Path) -> None:
+    drawn = {}
+    for verb, path in write_verb_runs(tmp_path).items():
+        (path / "answer.json").unlink()
+        page = build_page([read_run(path)])
+        said = plain_text(page.sentences[0])
+        assert said.startswith("Measured so far: ")
+        assert said.endswith("Going on keeps all of it.")
+        drawn[verb] = bool(page.charts)
+        render_page(page, sources="a test")
+    assert drawn == {"latency": True, "loader": False, "train": True, "profile": True, "breakeven": False}
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Path]]:
+    return [write_verb_runs(tmp_path_factory.mktemp(name)) for name in ("first", "second")]
+
+
+@pytest.mark.parametrize("verb", ["latency", "train", "profile", "loader", "breakeven"])
+def test_runs_of_one_verb_are_compared_by_figures_and_by_what_they_have_in_common(
+    twice: list[dict[str, Path]], verb: str
+) -> None:
+    runs = [read_run(paths[verb]) for paths in twice]
+    page = build_page(runs)
+    figures = next(block for block in page.sections[0].blocks if block.caption == "The figures of each run")
+    assert isinstance(figures, Table)
+    assert [column.name for column in figures.columns[1:]] == [each.question for each in build_page(runs[:1]).figures]
+    common = [chart for section in page.sections if section.name == "common" for chart in section.blocks]
+    assert bool(common) == (verb in ("latency", "train", "profile"))
+    if verb in ("latency", "train"):
+        assert all(row["ratio"] == pytest.approx(1) for row in common[0].data)
+    if verb == "profile":
+        assert {row["run"] for row in common[0].data} == {f"profile ({place}): cpu" for place in (1, 2)}
+    render_page(page, sources="a test")
+
+
+def test_a_run_that_is_twice_as_fast_is_said_to_be(tmp_path: Path) -> None:
+    path = write_verb_runs(tmp_path)["latency"]
+    run = read_run(path)
+    with open_run(tmp_path / "quick", verb="latency", at=run.at, settings=run.settings, identity={}) as quick:
+        for each in run.records:
+            if isinstance(each, LatencyMeasured):
+                each = msgspec.structs.replace(each, seconds=tuple(one / 2 for one in each.seconds))
+            quick.append(each)
+    page = build_page([run, read_run(tmp_path / "quick")])
+    chart = next(chart for chart in page.charts if chart.name == "compare_times")
+    assert {row["run"] for row in chart.data} == {"quick"}
+    assert all(row["ratio"] == pytest.approx(2) == row["low"] for row in chart.data)

@@ -34,7 +34,7 @@ def test_a_device_that_waits_is_launch_bound_whatever_it_reaches() -> None:
     regime = find_regime(1.0, flops=5e11, moved_bytes=1e10, ceilings=CEILINGS, device_seconds=0.58)
     assert regime.bound == "launch"
     assert regime.waiting_share == pytest.approx(0.42)
-    assert regime.sentence == "launch-bound: 0.42 of the time the device waits for the host"
+    assert regime.sentence == "launch-bound: 42% of the time the device waits for the host"
 
 
 def test_device_times_count_more_than_host_times() -> None:

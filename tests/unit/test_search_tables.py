@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from modelhound.analysis.search_tables import finals_columns, ranking_columns, short_chance_text, time_text
-from modelhound.analysis.search_wording import best_sentence, tie_sentence, time_sentence
+from modelhound.analysis.search_wording import best_sentence, tau_text, tie_sentence, time_sentence
 from modelhound.records import Finalist, FinalsAnswer, RankedModel, Ranking
 
 
@@ -108,6 +108,8 @@ def test_the_smallest_of_those_that_share_rank_1_is_named() -> None:
     assert "".join(tie_sentence(TIED)).replace("\N{NO-BREAK SPACE}", " ") == (
         "2 models share rank 1: 1,200 items cannot tell them apart. The smallest of them is zoo:b (5.0 k parameters)."
     )
+    alike = tie_sentence(ranking(ranked("zoo:a"), ranked("zoo:b")))
+    assert "".join(alike).endswith("cannot tell them apart, and none of them is smaller than zoo:a.")
     assert tie_sentence(ranking(ranked("zoo:a"), ranked("zoo:b", 2))) == ("", "", "")
 
 
@@ -115,3 +117,7 @@ def test_the_time_is_told_from_most_to_least_and_what_took_none_is_not() -> None
     told = time_sentence({"score": 1.0, "forward": 8.9, "read weights": 0.01, "build model": 0.09}, "cpu")
     assert told == "Where the 10.0 s of model time went (cpu): forward 89%, score 10%, build model 1%."
     assert "remembered" in time_sentence({"score": 0.5}, "cpu")
+
+
+def test_an_agreement_of_nothing_has_no_sign_below_zero() -> None:
+    assert [tau_text(tau) for tau in (-0.001, 0.0, -0.11, 1.0)] == ["+0.00", "+0.00", "-0.11", "+1.00"]

@@ -1,5 +1,6 @@
 """What a run folder promises: nothing finished is lost, nothing half-written is believed, one writer at a time."""
 
+import errno
 import math
 import multiprocessing
 import os
@@ -13,8 +14,25 @@ import msgspec
 import pytest
 
 from modelhound.errors import RequestError, RunBusyError, StoreError
-from modelhound.records import Failure, ItemSkipped, ModelMeasured, PhaseSamples, RankedModel, Ranking
-from modelhound.store import Memo, default_run_path, list_runs, open_run, write_folder
+from modelhound.records import (
+    Failure,
+    ItemSkipped,
+    LatencyFailed,
+    LatencyPoint,
+    ModelMeasured,
+    PhaseSamples,
+    RankedModel,
+    Ranking,
+)
+from modelhound.store import (
+    Memo,
+    default_run_path,
+    is_disk_full,
+    list_runs,
+    open_run,
+    told_by_the_system,
+    write_folder,
+)
 
 IDENTITY = {"data": "digits", "seed": 0}
 
@@ -251,6 +269,29 @@ def test_runs_are_listed_with_what_they_hold(tmp_path: Path) -> None:
     assert (found["one"].headline, found["one"].num_models, found["one"].num_failures) == ("zoo:a", 1, 1)
     assert not found["two"].finished
     assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_what_libraries_make_of_a_full_disk_is_told_as_the_system_told_it() -> None:
+    with pytest.raises(OSError, match="No space left") as caught, told_by_the_system():
+        raise ValueError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert is_disk_full(caught.value)
+    wrapped = RuntimeError("enforce fail at inline_container.cc")
+    wrapped.__context__ = OSError(errno.EDQUOT, "quota")
+    with pytest.raises(OSError, match="quota") as caught, told_by_the_system():
+        raise wrapped
+    assert is_disk_full(caught.value)
+    with pytest.raises(MemoryError), told_by_the_system():
+        raise MemoryError
+
+
+def test_a_model_of_which_no_point_was_timed_counts_as_failed(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs" / "one") as run:
+        for model in ("zoo:a", "zoo:b"):
+            point = LatencyPoint(model=model, batch=1, image=32, precision="fp32", device="cpu")
+            run.append(LatencyFailed(point=point, why="out of memory", tried=True, message="too large"))
+        run.append(measured("zoo:a"))
+    (found,) = list_runs(tmp_path / "runs")
+    assert (found.num_models, found.num_failures) == (1, 1)
 
 
 def test_a_memo_survives_damage_by_forgetting() -> None:

@@ -6,7 +6,7 @@ import pytest
 from modelhound.analysis.memory import fit_memory
 from modelhound.records import Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed
 from modelhound.store import Memo
-from modelhound.timing import Limits
+from modelhound.timing.limits import Limits
 from modelhound.timing.sweeping import settled
 
 MEGABYTE = 10**6
@@ -44,7 +44,7 @@ def measured(at: LatencyPoint, peak_bytes: float, seconds: float = 0.1) -> Laten
         point=at,
         seconds=(seconds,) * 6,
         first_call_seconds=seconds,
-        num_warm_ups=1,
+        num_warmup=1,
         stopped="settled",
         num_parameters=1,
         flops=at.batch * 1e9,

@@ -13,7 +13,7 @@ from modelhound.models.resizing import build_for_side
 from modelhound.records import to_plain
 from modelhound.settings import LATENCY_MODELS, PLAIN
 from modelhound.timing.sketching import Sketched, SketchRequest, sketch_model
-from modelhound.timing.subject import build_subject, describe_subject, parse_reference
+from modelhound.timing.subject import build_subject, describe_subject
 
 MILLIONS = {
     "hf:google-bert/bert-base-uncased": 109.5,
@@ -45,7 +45,7 @@ def test_parameters_are_as_many_as_published(model: str, millions: float) -> Non
     size = 64 if model.startswith("hf:") else 224
     cost = sketch(model, size).costs[size]
     assert round(cost.num_parameters / 1e6, 1) == millions
-    assert describe_subject(parse_reference(model), weights="random").num_parameters == cost.num_parameters
+    assert describe_subject(ModelRef.parse(model), weights="random").num_parameters == cost.num_parameters
     assert cost.flops > 0
 
 
@@ -97,7 +97,7 @@ def test_a_size_that_a_network_does_not_take_is_refused_with_some_that_it_takes(
 
 def test_longformer_is_fed_with_one_token_that_sees_all_others() -> None:
     with torch.device("meta"):
-        subject = build_subject(parse_reference("hf:allenai/longformer-base-4096"), modality="text", settings=PLAIN)
+        subject = build_subject(ModelRef.parse("hf:allenai/longformer-base-4096"), modality="text", settings=PLAIN)
     inputs = subject.make_inputs(2, 8, device="cpu", dtype=torch.float32)
     assert inputs["global_attention_mask"].tolist() == [[1] + [0] * 7] * 2
     assert inputs["attention_mask"].min() == 1

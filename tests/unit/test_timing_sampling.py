@@ -36,7 +36,7 @@ def test_the_first_call_stands_apart_and_warm_ups_do_not_count(clock: Clock) -> 
         SamplingPlan(warm_up_seconds=0.0, least_warm_ups=2, budget_seconds=0.0, least_samples=4, most_samples=4),
     )
     assert samples.first_seconds == 5.0
-    assert samples.num_warm_ups == 2
+    assert samples.num_warmup == 2
     assert samples.warm_up_seconds == pytest.approx(4.0)
     assert samples.seconds == pytest.approx((0.1,) * 4)
     assert samples.sampling_seconds == pytest.approx(0.4)
@@ -45,7 +45,7 @@ def test_the_first_call_stands_apart_and_warm_ups_do_not_count(clock: Clock) -> 
 
 def test_warming_up_lasts_as_long_as_was_asked(clock: Clock) -> None:
     samples = take_samples(clock.lasting([0.01]), SamplingPlan(warm_up_seconds=0.2, least_samples=3, most_samples=3))
-    assert 19 <= samples.num_warm_ups <= 21
+    assert 19 <= samples.num_warmup <= 21
 
 
 def test_sampling_ends_when_the_budget_is_spent(clock: Clock) -> None:
@@ -71,12 +71,12 @@ def test_a_slow_counter_gets_the_time_it_needs(clock: Clock) -> None:
 
 def test_a_very_slow_call_is_sampled_three_times(clock: Clock) -> None:
     samples = take_samples(clock.lasting([60.0]), SamplingPlan(budget_seconds=1.0))
-    assert (samples.num_warm_ups, len(samples.seconds), samples.stopped) == (1, 3, "budget")
+    assert (samples.num_warmup, len(samples.seconds), samples.stopped) == (1, 3, "budget")
 
 
 def test_timms_convention_is_ten_and_forty_whatever_they_take(clock: Clock) -> None:
     samples = take_samples(clock.lasting([0.5, *[9.0] * 10, 0.02]), TIMM_PLAN)
-    assert samples.num_warm_ups == 10
+    assert samples.num_warmup == 10
     assert len(samples.seconds) == 40
     assert statistics.fmean(samples.seconds) == pytest.approx(0.02)
 

@@ -311,3 +311,22 @@ def test_what_costs_about_the_same_does_not_cost_more(seconds: float, outcome: s
     trained = [run(1, "timm:small", 10), run(1, "timm:large", 20)]
     costs = [rank(1, model="timm:small", forward=0.1), rank(1, model="timm:large", forward=seconds)]
     assert check_findings(trained, costs)[0].outcome == outcome
+
+
+def test_the_phases_of_a_record_and_what_they_leave_over_add_up_to_the_whole() -> None:
+    phases = {"forward": (2.0, 3.0), "other": (0.5,), "backward": (1.0,)}
+    rank = RankTrained(
+        model="timm:x",
+        num_ranks=1,
+        rank=0,
+        device="cpu",
+        num_steps=2,
+        num_items=16,
+        phases=tuple(PhaseSamples(phase=name, seconds=seconds) for name, seconds in phases.items()),
+        wall_seconds=8.0,
+        peak_memory_bytes=0,
+        num_workers=0,
+    )
+    assert rank.totals() == {"forward": 5.0, "other": 2.0, "backward": 1.0}
+    assert (rank.seconds_of("forward", "backward"), rank.seconds_of("evaluate")) == (6.0, 0.0)
+    assert (rank.samples_of("forward"), rank.samples_of("evaluate")) == ((2.0, 3.0), ())

@@ -98,7 +98,8 @@ def test_a_network_stays_trained_when_what_bounds_it_cannot_be_found(
     assert [(each.phase, each.error) for each in found.failures] == [
         (
             "finding what bounds it",
-            "cannot find what bounds it, though it is trained: RuntimeError: CUDA out of memory. Tried to allocate 2 GiB",
+            "cannot find what bounds it, though it is trained: memory ran out "
+            "(RuntimeError: CUDA out of memory. Tried to allocate 2 GiB)",
         )
     ]
     assert len(found.trained[0].epochs) == 2

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from modelhound.analysis.job_lines import GROUPS, Line, find_lines, own_scorings, steady_samples
-from modelhound.analysis.wording import number_text, seconds_text
+from modelhound.analysis.wording import items_text, seconds_text
 from modelhound.records import (
     BottleneckFound,
     BottleneckMoves,
@@ -26,13 +26,14 @@ from modelhound.records import (
     SavingMeasured,
 )
 
-__all__ = ["find_bottlenecks", "repeat_ratio"]
+__all__ = ["find_bottlenecks", "repeat_ratio", "repeat_sentence"]
 
 _CONFIDENCE = 0.95
 _NUM_DRAWS = 400
 _MOST_ITEMS = 1e7
 _LEAST_FREEDOM = 2  # two repeats have one degree of freedom, whose law has no variance: the interval would tell nothing
 _NOTABLE = 0.05  # of the wall clock
+_BUSY = 1.1  # how far the same work may be apart on a quiet machine
 _OFTEN = 0.9  # of the draws must show a move for it to have an interval
 _CURES = {
     "weights": "with weights for free",
@@ -68,6 +69,17 @@ def repeat_ratio(records: Sequence[ConfigurationProfiled]) -> float | None:
             twins = [each for each in records if each.form == "full" and _same_place(each, record)]
             ratios += [_mean_forward(each) / max(_mean_forward(record), 1e-12) for each in twins]
     return max((max(ratio, 1 / ratio) for ratio in ratios if ratio > 0), default=None)
+
+
+def repeat_sentence(records: Sequence[ConfigurationProfiled]) -> tuple[str, bool]:
+    """The same in words, and whether the machine was too busy for jobs to be compared; empty where nothing was done twice."""
+    ratio = repeat_ratio(records)
+    if ratio is None:
+        return "", False
+    said = f"The same work done twice (full and apart) differs by a factor of up to {ratio:.2f}"
+    if ratio <= _BUSY:
+        return f"{said}.", False
+    return f"{said}: the machine was busy, so do not compare jobs of this run.", True
 
 
 class _Job:
@@ -185,7 +197,7 @@ def _find_moves(job: _Job) -> list[BottleneckMoves]:
         again_items = drawn.get((before, after), [])
         interval = _interval(np.asarray(again_items)) if len(again_items) >= _OFTEN * _NUM_DRAWS else None
         is_measured = items <= record.num_items
-        around = f" [{_items(interval[0])}, {_items(interval[1])}]" if interval else ""
+        around = f" [{items_text(interval[0])}, {items_text(interval[1])}]" if interval else ""
         moves.append(
             BottleneckMoves(
                 model=record.model,
@@ -198,9 +210,9 @@ def _find_moves(job: _Job) -> list[BottleneckMoves]:
                 interval=interval,
                 is_measured=is_measured,
                 sentence=(
-                    f"{record.model} {record.configuration} on {record.device}: up to {_items(items)}{around} items "
+                    f"{record.model} {record.configuration} on {record.device}: up to {items_text(items)}{around} items "
                     f"{_NOUNS[before]} cost{'' if before in ('weights', 'data') else 's'} most, from there on "
-                    f"{_NOUNS[after]}{'' if is_measured else f' (extrapolated from {record.num_items} items)'}."
+                    f"{_NOUNS[after]}{'' if is_measured else f' (extrapolated from {record.num_items:,} items)'}."
                 ),
             )
         )
@@ -281,10 +293,6 @@ def _mean_forward(record: ConfigurationProfiled) -> float:
 def _interval(draws: Draws) -> tuple[float, float]:
     low, high = np.quantile(draws, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
     return float(low), float(high)
-
-
-def _items(value: float) -> str:
-    return number_text(float(round(value)))
 
 
 def _times(value: float) -> str:

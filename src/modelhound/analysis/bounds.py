@@ -76,11 +76,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Loader processes per rank that would keep up with the model, by the two times measured."""
 
 
-def judge_blocks(measured: BlocksMeasured, *, seed: int = 0) -> Verdict:
+def judge_blocks(measured: BlocksMeasured) -> Verdict:
     """The verdict that follows from the blocks."""
     times = _by_condition(measured)
     live = times["live"]
-    draws = np.random.default_rng(seed).integers(0, len(live), (_NUM_RESAMPLES, len(live)))
+    draws = np.random.default_rng(0).integers(0, len(live), (_NUM_RESAMPLES, len(live)))
     gains = [
         _gain(condition, _reference(condition, times), times[condition], draws)
         for condition in _FREE
@@ -226,7 +226,7 @@ def _advise(bound: str, measured: BlocksMeasured, needed: int | None, step: floa
         spare = measured.cores_per_rank
         otherwise = "" if measured.is_prepared else "decode once with `hound prepare`"
         if needed is not None and needed > spare:
-            words = f"{needed} workers per rank are more than the {_cores(spare)} each has here"
+            words = f"it would take {needed} workers per rank, more than the {_cores(spare)} each has here"
             fewer = "use fewer --ranks on this machine" if measured.num_ranks > 1 else ""
             return f"{words}: " + ", or ".join(filter(None, (otherwise or fewer, "use more cores")))
         return f"use --workers {needed}" + (f", or {otherwise}" if otherwise else "")

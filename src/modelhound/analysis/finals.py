@@ -2,7 +2,8 @@
 
 In:  the finalists, what an epoch of each costs, which fold each item belongs to, and the outcome of every trial
 Out: the trials to run next; in the end a Standing of every finalist and why the race ended
-Nothing here trains. The same outcomes always lead to the same next trials, so that a race goes on after a kill.
+Nothing here trains or reads a clock: outcomes tell what they cost, and what later rungs will cost is foretold by that. The same
+outcomes always lead to the same next trials, so that a race goes on after a kill.
 
     rung 0   one fold, one learning rate             who learns at all
     rung 1   the same at another rate                each one's rate is chosen
@@ -17,8 +18,9 @@ for all finalists at once, and each strays from what is foretold as far as netwo
 best, and those with next to none are dropped.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -26,17 +28,16 @@ from numpy.typing import NDArray
 
 from modelhound.analysis.foretelling import LAWS, Law, Level, expected_left, find_level
 from modelhound.analysis.ranking import resample_means
-from modelhound.analysis.trials import CYCLES, NUM_FOLDS, USUAL_NOTCHES, Outcome, Trial, beats_guessing, trial_epochs
+from modelhound.analysis.trial_book import NUM_RUNGS, TrialBook, num_folds_tested, stage_reached
+from modelhound.analysis.trials import NUM_FOLDS, USUAL_NOTCHES, Outcome, Trial, beats_guessing, trial_epochs
 
 __all__ = ["FinalsRace", "Standing", "num_starting"]
 
-_ONE_FOLD = 1 + len(CYCLES)  # rungs on the first fold alone
-_NUM_RUNGS = _ONE_FOLD + NUM_FOLDS - 1
 _FIRST_SHARE = 0.5  # of the budget, that trying everybody once may take
 _SECOND_SHARE = 0.4  # of what is left then, for the second rate and the longer training that follows it
 _LEAST_SECOND = 5  # that try them whatever their share, where the budget lasts for it
-
-_NOT_YET = object()
+_TRUSTED = 0.5  # of what the further training of some says of the data set, for those that were left behind
+_ROUNDING = 1e-9  # that a budget may be passed by
 
 Floats = NDArray[np.float64]
 Ended = Literal["certain", "budget", "finished", "noise", "failed"]
@@ -98,48 +99,57 @@ class FinalsRace:
         self._epoch_seconds, self._budget_seconds = epoch_seconds, budget_seconds
         self._positions = [np.flatnonzero(folds == fold) for fold in range(NUM_FOLDS)]
         self._guess, self._features_tell = guess, features_tell
-        self._first_notches = first_notches
+        self._book = TrialBook(first_notches)
         self._risk, self._certainty, self._seed = risk, certainty, seed
-        self._outcomes: dict[Trial, Outcome | None] = {}
         self._levels: dict[tuple[int, int], Level] = {}
         self._states: dict[str, State] = dict.fromkeys(models, "in")
         self._chances: dict[str, float] = dict.fromkeys(models, 1 / max(1, len(models)))
         self._rung = 0
         self._spent_by_rungs = 0.0  # after a kill, trials of later rungs may be known already
+        self._foretold_by_rungs = 0.0  # that they would cost
         self._has_begun = False
         self.ended: Ended | None = None
 
     @property
     def spent_seconds(self) -> float:
         """By all trials so far."""
-        return sum(each.seconds for each in self._outcomes.values() if each is not None)
+        return math.fsum(each.seconds for each in self._book.outcomes.values() if each is not None)
 
     def rung_seconds(self, rung: int, models: Sequence[str] | None = None) -> float:
-        """What a rung would cost."""
-        chosen = self._alive() if models is None else models
-        return sum(
-            trial_epochs(trial) * self._epoch_seconds[trial.model]
-            for model in chosen
-            for trial in self._trials_of(rung, model)
-        )
+        """What a rung would cost, by how much longer than foretold the rungs before it took."""
+        pace = self._spent_by_rungs / self._foretold_by_rungs if self._foretold_by_rungs else 1.0
+        trials = [
+            trial for model in (self._alive() if models is None else models) for trial in self._trials(rung, model)
+        ]
+        return pace * sum(map(self._foretold_seconds, trials))
 
     def tell(self, trial: Trial, outcome: Outcome | None) -> None:
         """What came of a trial; None where it diverged or did not fit into memory."""
-        self._outcomes[trial] = outcome
+        self._book.outcomes[trial] = outcome
         self._levels.clear()
 
     def lose(self, model: str) -> None:
         """A finalist that cannot go on, whatever the rate."""
         self._states[model] = "failed"
 
+    def stop(self) -> None:
+        """The budget is spent in the middle of a rung: whoever has not run its trials is left behind, and the race is over."""
+        late = [model for model in self._alive() if not self._book.has_run(self._trials(self._rung, model))]
+        if len(late) < len(self._alive()):  # where nobody was in time, all stand where they stood
+            for model in late:
+                self._states[model] = "left behind"
+            self._finish_rung()
+        self.ended = self.ended or "budget"
+
     def next_trials(self) -> tuple[Trial, ...]:
-        """What to run now, in any order; nothing when the race is over."""
+        """What to run now, in any order, though the likeliest stand first; nothing when the race is over."""
         while self.ended is None:
             if not self._has_begun:
                 self._begin_rung()
                 continue
-            wanted = [trial for model in self._alive() for trial in self._trials_of(self._rung, model)]
-            missing = tuple(trial for trial in wanted if trial not in self._outcomes)
+            likely = sorted(self._alive(), key=lambda model: -self._chances[model])
+            wanted = [trial for model in likely for trial in self._trials(self._rung, model)]
+            missing = tuple(trial for trial in wanted if trial not in self._book.outcomes)
             if missing:
                 return missing
             self._finish_rung()
@@ -156,43 +166,17 @@ class FinalsRace:
     def _alive(self) -> list[str]:
         return [model for model, state in self._states.items() if state == "in"]
 
-    def _trials_of(self, rung: int, model: str) -> list[Trial]:
-        if rung < 2:
-            started = self._started(model)
-            more = [trial for trial in self._at_notches(model)[:2] if trial not in started]
-            return started if rung == 0 else more
-        notch = self.chosen_notch(model)
-        if rung < _ONE_FOLD:
-            return [Trial(model=model, notch=notch, fold=0, stage=rung - 1)]
-        return [Trial(model=model, notch=notch, fold=rung - _ONE_FOLD + 1, stage=len(CYCLES) - 1)]
+    def _trials(self, rung: int, model: str) -> list[Trial]:
+        return self._book.trials_of(rung, model, at_rung=self._rung)
 
-    def _at_notches(self, model: str) -> list[Trial]:
-        """Two rates, and a lower one for those that both of them are too high for."""
-        notches = (*self._first_notches, min(self._first_notches) - 1)
-        return [Trial(model=model, notch=notch, fold=0, stage=0) for notch in notches]
-
-    def _started(self, model: str) -> list[Trial]:
-        """The first rate; where that came to nothing, the next."""
-        started = []
-        for trial in self._at_notches(model):
-            started.append(trial)
-            if self._outcomes.get(trial, _NOT_YET) is not None:
-                break
-        return started
-
-    def chosen_notch(self, model: str) -> int:
-        """By score, then by loss, of the rates tried by this rung; the lowest where nothing is known."""
-        tried = self._started(model) if self._rung < 2 else self._at_notches(model)
-        good = [(trial, each) for trial in tried if (each := self._outcomes.get(trial)) is not None]
-        if not good:
-            return min(trial.notch for trial in tried)
-        return max(good, key=lambda pair: (float(pair[1].item_scores.mean()), -pair[1].loss, -pair[0].notch))[0].notch
+    def _foretold_seconds(self, trial: Trial) -> float:
+        return trial_epochs(trial) * self._epoch_seconds[trial.model]
 
     def _begin_rung(self) -> None:
         alive = self._alive()
         if not alive:
             self.ended = "failed"
-        elif self._rung == _NUM_RUNGS:
+        elif self._rung == NUM_RUNGS:
             self.ended = "finished"
         else:
             self._leave_behind(alive)
@@ -219,24 +203,26 @@ class FinalsRace:
         """Whoever tries a second rate shall go on with the better one, so that the next rung must fit too."""
         rungs = (1, 2) if self._rung == 1 else (self._rung,)
         needed = np.cumsum([sum(self.rung_seconds(rung, [model]) for rung in rungs) for model in likely])
-        return int((needed <= left_seconds).sum())
+        return int((needed <= left_seconds * (1 + _ROUNDING)).sum())
 
     def _finish_rung(self) -> None:
-        ran = [trial for model in self._alive() for trial in self._trials_of(self._rung, model)]
-        self._spent_by_rungs += sum(each.seconds for each in map(self._outcomes.get, ran) if each is not None)
+        ran = {
+            trial: outcome
+            for model in self._alive()
+            for trial in self._trials(self._rung, model)
+            if (outcome := self._book.outcomes.get(trial)) is not None
+        }
+        self._spent_by_rungs += sum(outcome.seconds for outcome in ran.values())
+        self._foretold_by_rungs += sum(map(self._foretold_seconds, ran))
         self._has_begun = False
         self._rung += 1
         for model in self._alive():
             standing = self._standing(model)
-            if (standing.stage, standing.num_folds) != (self._stage(), self._num_folds_tested()):
+            if (standing.stage, standing.num_folds) != (stage_reached(self._rung), num_folds_tested(self._rung)):
                 self.lose(model)  # a trial of it came to nothing
         alive = self._alive()
         if alive:
             self._judge(alive)
-
-    def _stage(self) -> int:
-        """That the rungs so far lead to."""
-        return min(max(0, self._rung - 2), len(CYCLES) - 1)
 
     def _judge(self, alive: list[str]) -> None:
         rows = [self._standing(model) for model in alive]
@@ -252,7 +238,7 @@ class FinalsRace:
             if chances[place] < self._risk and place != best:
                 self._states[model] = "dropped"
         survivors = self._alive()
-        if self._rung == _NUM_RUNGS and self.is_noise():
+        if self._rung == NUM_RUNGS and self.is_noise():
             self.ended = "noise"
         elif self._chances[alive[best]] >= self._certainty:
             self.ended = "certain"
@@ -265,7 +251,7 @@ class FinalsRace:
             return False
         rows = [row for row in self.standings() if row.state == "in" and row.num_folds]
         return not any(
-            beats_guessing(row.item_scores, self._tested(self._guess, row.num_folds), num_tries=3 * len(self._states))
+            beats_guessing(row.item_scores, self._guess_of(row.num_folds), num_tries=3 * len(self._states))
             for row in rows
         )
 
@@ -286,21 +272,13 @@ class FinalsRace:
         is_best = left <= left.min(axis=0)
         return np.asarray((is_best / is_best.sum(axis=0)).mean(axis=1))
 
-    def _tested(self, values: Floats, num_folds: int | None = None) -> Floats:
-        """The values of the items tested by now, fold after fold."""
-        count = num_folds if num_folds is not None else self._num_folds_tested()
-        return np.concatenate([values[positions] for positions in self._positions[:count]])
-
-    def _num_folds_tested(self) -> int:
-        return max(1, self._rung - _ONE_FOLD + 1)
+    def _guess_of(self, num_folds: int) -> Floats:
+        """Of the items tested by now, fold after fold."""
+        return np.concatenate([self._guess[positions] for positions in self._positions[:num_folds]])
 
     def _standing(self, model: str) -> Standing:
         """The furthest that it has come by this rung; after a kill more may be known."""
-        notch = self.chosen_notch(model)
-        reached = [each for stage in range(self._stage() + 1) if (each := self._first_fold(model, notch, stage))]
-        stage, found = max(0, len(reached) - 1), reached[-1:]
-        if stage == len(CYCLES) - 1:
-            found += self._other_folds(model, notch)
+        stage, found = self._book.reached(model, at_rung=self._rung)
         scores = np.concatenate([each.item_scores for each in found]) if found else np.empty(0)
         level = None
         if found:
@@ -309,21 +287,34 @@ class FinalsRace:
         return Standing(
             model=model,
             state=self._states[model],
-            notch=notch,
+            notch=self._book.chosen_notch(model, at_rung=self._rung),
             stage=stage,
             num_folds=len(found),
             item_scores=scores,
             level=level,
-            expected=float("-inf") if level is None else self._expected(model, scores, level, stage),
+            expected=-math.inf if level is None else 1 - math.exp(self._expected_left(model, scores, level, stage)),
             chance=self._chances[model] if self._states[model] != "failed" else 0.0,
         )
 
     def _level(self, stage: int) -> Level:
-        """Of all that came to this stage, on the first fold."""
+        """Of all that came to this stage, on the first fold; where some went on, moved by what that says of the data set."""
+        level, further = self._level_alone(stage), stage_reached(self._rung)
+        went_on = {model: each for model in self._states if (each := self._first_fold(model, further)) is not None}
+        if further == stage or not went_on:
+            return level
+        level_further = self._level_alone(further)
+        gaps = []
+        for model, outcome in went_on.items():
+            earlier = self._first_fold(model, stage)
+            if earlier is not None:
+                found = self._expected_left(model, outcome.item_scores, level_further, further)
+                gaps.append(found - self._expected_left(model, earlier.item_scores, level, stage))
+        return replace(level, shift=_TRUSTED * float(np.mean(gaps)) if gaps else 0.0)
+
+    def _level_alone(self, stage: int) -> Level:
         now, before, features = [], [], []
         for model in self._states:
-            notch = self.chosen_notch(model)
-            reached, earlier = (self._first_fold(model, notch, each) for each in (stage, max(0, stage - 1)))
+            reached, earlier = (self._first_fold(model, each) for each in (stage, max(0, stage - 1)))
             if reached and earlier:
                 now.append(float(reached.item_scores.mean()))
                 before.append(float(earlier.item_scores.mean()))
@@ -332,25 +323,18 @@ class FinalsRace:
         scores, earlier_scores = np.array(now), np.array(before) if stage else None
         return find_level(scores, np.array(features), earlier_scores, num_items=num_items)
 
-    def _expected(self, model: str, scores: Floats, level: Level, stage: int) -> float:
-        left = expected_left(
-            np.array(scores.mean()),
-            np.array(self._feature_scores[model]),
-            level,
-            stage=stage,
-            num_items=len(scores),
-            laws=self._laws,
+    def _first_fold(self, model: str, stage: int) -> Outcome | None:
+        return self._book.first_fold(model, stage, at_rung=self._rung)
+
+    def _expected_left(self, model: str, scores: Floats, level: Level, stage: int) -> float:
+        """The logarithm of what full fine-tuning will leave to learn."""
+        return float(
+            expected_left(
+                np.array(scores.mean()),
+                np.array(self._feature_scores[model]),
+                level,
+                stage=stage,
+                num_items=len(scores),
+                laws=self._laws,
+            )
         )
-        return float(1 - np.exp(left))
-
-    def _first_fold(self, model: str, notch: int, stage: int) -> Outcome | None:
-        return self._outcomes.get(Trial(model=model, notch=notch, fold=0, stage=stage))
-
-    def _other_folds(self, model: str, notch: int) -> list[Outcome]:
-        """Those tested by this rung, at the last stage; none where one of them is missing."""
-        folds = range(1, self._num_folds_tested())
-        found = [
-            self._outcomes.get(Trial(model=model, notch=notch, fold=fold, stage=len(CYCLES) - 1)) for fold in folds
-        ]
-        known = [each for each in found if each is not None]
-        return known if len(known) == len(found) else []

@@ -76,7 +76,7 @@ def cost_sentence(finals: FinalsAnswer) -> str:
     }.get(finals.ended, "")
     share = finals.spent_seconds / finals.full_seconds if finals.full_seconds else 0.0
     return (
-        f"Finals took {duration_text(finals.spent_seconds)} of training, {share:.1%} of the "
+        f"Finals took {duration_text(finals.spent_seconds)}, {share:.1%} of the "
         f"{duration_text(finals.full_seconds)} that fine-tuning every model would take (their budget: "
         f"{duration_text(finals.budget_seconds)}). {ended}"
     ).rstrip()

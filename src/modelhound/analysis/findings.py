@@ -125,9 +125,7 @@ def _finding(name: str, claim: str, holds: Sequence[bool], told: Sequence[str]) 
 def _per_item(ranks: Sequence[RankTrained], model: str, count: int, phases: Sequence[str]) -> float:
     """Mean over ranks of the seconds in these phases for each of the rank's own items."""
     chosen = [rank for rank in ranks if rank.model == model and rank.num_ranks == count]
-    return float(
-        np.mean([sum(each.total for each in rank.phases if each.phase in phases) / rank.num_items for rank in chosen])
-    )
+    return float(np.mean([rank.seconds_of(*phases) / rank.num_items for rank in chosen]))
 
 
 def _wall_per_item(ranks: Sequence[RankTrained], model: str, count: int) -> float:

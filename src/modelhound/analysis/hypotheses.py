@@ -40,6 +40,7 @@ __all__ = [
 Verdict = Literal["holds", "does not hold", "cannot be told"]
 
 END_MARGINS = 3
+_CONFIDENCE = 0.9  # an interval of so much lies within the margins where both one-sided tests at 5 % say so
 _SAME_WORK = 1.02
 
 
@@ -103,14 +104,13 @@ def answer_hypothesis(
     *,
     model: str,
     margin: float = 0.1,
-    confidence: float = 0.9,
     robust: bool = False,
     seed: int = 0,
 ) -> Answer:
     """Test one claim on one sweep."""
     if not margin > 0:
         raise RequestError(f"cannot test {hypothesis.name} with margin {margin!r}: expected more than 0, take 0.1")
-    law = fit_law(points, axis=hypothesis.axis, confidence=confidence, robust=robust, seed=seed)
+    law = fit_law(points, axis=hypothesis.axis, confidence=_CONFIDENCE, robust=robust, seed=seed)
     floor = _floor_regime(law, points)
     verdict = _judge(law, hypothesis.exponent, margin)
     answer = Answer(
@@ -121,7 +121,7 @@ def answer_hypothesis(
         law=law,
         floor=floor,
         cause=_cause(law, floor, points),
-        device_law=_device_law(law, points, confidence, seed),
+        device_law=_device_law(law, points, seed),
         sentence="",
     )
     return msgspec.structs.replace(answer, sentence=_sentence(answer))
@@ -187,7 +187,7 @@ def _floor_regime(law: Law, points: Sequence[SweepPoint]) -> Regime | None:
     return regimes[with_device[len(with_device) // 2][1] if with_device else len(regimes) // 2]
 
 
-def _device_law(law: Law, points: Sequence[SweepPoint], confidence: float, seed: int) -> Law | None:
+def _device_law(law: Law, points: Sequence[SweepPoint], seed: int) -> Law | None:
     """How the work itself grows, whatever the host does meanwhile."""
     busy = [
         SweepPoint(size=point.size, seconds=(point.device_seconds,))
@@ -196,7 +196,7 @@ def _device_law(law: Law, points: Sequence[SweepPoint], confidence: float, seed:
     ]
     if law.chosen is None or len(busy) < len(points):
         return None
-    return fit_law(busy, axis=law.axis, confidence=confidence, seed=seed)
+    return fit_law(busy, axis=law.axis, confidence=_CONFIDENCE, seed=seed)
 
 
 def _sentence(answer: Answer) -> str:

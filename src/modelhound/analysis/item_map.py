@@ -23,11 +23,12 @@ MAP_METHOD = "t-SNE, begun from the two main directions"
 _NUM_DIRECTIONS = 30
 _NUM_STEPS, _NUM_EARLY_STEPS, _EARLY_FACTOR = 300, 80, 8.0
 _MOMENTUM = (0.5, 0.8)
+_NUM_NEIGHBOURS = 25.0
 
 Floats = NDArray[np.float32]
 
 
-def map_items(features: NDArray[np.floating], *, perplexity: float = 25.0) -> Floats:
+def map_items(features: NDArray[np.floating]) -> Floats:
     """Two coordinates per item [items, 2], for at most MOST_ITEMS items; about as wide as high, around 0."""
     directions = main_directions(np.asarray(features, dtype=np.float32))
     start = np.zeros((len(directions), 2), dtype=np.float32)
@@ -35,7 +36,7 @@ def map_items(features: NDArray[np.floating], *, perplexity: float = 25.0) -> Fl
     start /= max(float(start.std()), 1e-9)
     if len(directions) < 10:  # too few to have neighbours
         return start
-    affinities = _affinities(directions, min(perplexity, (len(directions) - 1) / 3))
+    affinities = _affinities(directions, min(_NUM_NEIGHBOURS, (len(directions) - 1) / 3))
     return _move(affinities, start * 1e-2)
 
 
@@ -83,15 +84,15 @@ def main_directions(features: Floats) -> Floats:
     return np.asarray(directions * np.where(signs == 0, 1, signs), dtype=np.float32)
 
 
-def _affinities(points: Floats, perplexity: float) -> Floats:
-    """How much every two items are neighbours: Gaussian, as wide as holds `perplexity` neighbours, made symmetric."""
+def _affinities(points: Floats, num_neighbours: float) -> Floats:
+    """How much every two items are neighbours: Gaussian, as wide as holds `num_neighbours`, made symmetric."""
     squares = (points**2).sum(axis=1)
     distances = np.maximum(squares[:, None] + squares[None] - 2 * points @ points.T, 0).astype(np.float64)
     np.fill_diagonal(distances, np.inf)
     distances /= max(float(np.median(distances.min(axis=1))), 1e-30)
     low = np.full(len(points), 1e-10)
     high = np.full(len(points), 1e10)
-    target = np.log(perplexity)
+    target = np.log(num_neighbours)
     for _ in range(60):  # bisect the widths of all items at once
         precision = np.sqrt(low * high)
         exponents = -distances * precision[:, None]

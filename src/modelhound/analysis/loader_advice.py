@@ -13,7 +13,7 @@ import numpy as np
 
 from modelhound.analysis.loader_model import Composed, LoadLaw, StepLaw
 from modelhound.analysis.pairs import TOLERANCE, Pair, PairTimes
-from modelhound.analysis.wording import bytes_text, list_text
+from modelhound.analysis.wording import all_models_text, bytes_text, list_text
 from modelhound.records import Advice, BestPair, ItemsPrepared, KindAnswer, LengthPoint, PairRegret
 
 __all__ = ["ModelParts", "Surroundings", "advise", "bound_text", "find_best_pairs", "state_verdict", "weigh_preparing"]
@@ -115,9 +115,9 @@ def state_verdict(regret: Sequence[PairRegret], best: Sequence[BestPair], around
     others = [each for each in regret[1:] if each.as_good]
     low, high = first.interval
     sentences = [
-        f"{around.item_kind}: batch {first.batch} {_workers_text(first.workers)} suits {_all_text(len(best))}: mean regret "
-        f"{first.mean:.1%} [{low:.1%}, {high:.1%}] in runs of {around.num_items} items, within {TOLERANCE:.0%} of the best "
-        f"pair with {first.chance_within:.0%} probability."
+        f"{around.item_kind}: batch {first.batch} {_workers_text(first.workers)} suits {all_models_text(len(best))}: mean "
+        f"regret {first.mean:.1%} [{low:.1%}, {high:.1%}] in runs of {around.num_items} items, within {TOLERANCE:.0%} of the "
+        f"best pair with {first.chance_within:.0%} probability."
     ]
     if others:
         names = list_text([f"{each.batch} x {each.workers}" for each in others])
@@ -258,7 +258,7 @@ def _advise_on_length(pair: Pair, lengths: Sequence[LengthPoint], around: Surrou
     return [
         Advice(
             text=f"The best pair depends on the length of the run: {list_text(steps)}.",
-            evidence=f"{pair[0]} x {pair[1]} takes up to {1 + worst.recommended_regret:.2g}x as long at other lengths "
+            evidence=f"{pair[0]} x {pair[1]} takes up to {1 + worst.recommended_regret:.3g}x as long at other lengths "
             f"({worst.num_items} items); composed of start-up, loading and computing.",
         )
     ]
@@ -278,7 +278,3 @@ def _cores_text(best: BestPair) -> str:
 
 def _workers_text(workers: int) -> str:
     return "without workers" if workers == 0 else "with 1 worker" if workers == 1 else f"with {workers} workers"
-
-
-def _all_text(num_models: int) -> str:
-    return "the model" if num_models == 1 else f"all {num_models} models"

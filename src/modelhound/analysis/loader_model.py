@@ -41,18 +41,18 @@ class StepLaw:
         if first <= batch <= last:
             return float(np.interp(batch, self.batches, self.seconds))
         if batch < first:
-            slope = self._slope(0, min(1, len(self.batches) - 1))
+            slope = self._slope(min(1, len(self.batches) - 1))
             return max(self.seconds[0] - slope * (first - batch), self.seconds[0] * batch / first)
         # from the first, not from the one before: a slope between neighbours is mostly their noise
-        return self.seconds[-1] + self._slope(0, -1) * (batch - last)
+        return self.seconds[-1] + self._slope(-1) * (batch - last)
 
-    def _slope(self, left: int, right: int) -> float:
-        """Never less than nothing, never more than all of the time growing with the batch."""
+    def _slope(self, place: int) -> float:
+        """From the first batch size to this one; never less than nothing, never more than all of the time growing with it."""
         if len(self.batches) == 1:
             return self.seconds[0] / self.batches[0]
-        steepest = self.seconds[right] / self.batches[right]
-        rise = self.seconds[right] - self.seconds[left]
-        return min(max(rise / (self.batches[right] - self.batches[left]), 0.0), steepest)
+        steepest = self.seconds[place] / self.batches[place]
+        rise = self.seconds[place] - self.seconds[0]
+        return min(max(rise / (self.batches[place] - self.batches[0]), 0.0), steepest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,7 @@ def count_top(times: PairTimes, num_top: int = NUM_TOP) -> tuple[TopCount, ...]:
     return tuple(TopCount(batch=batch, workers=workers, count=count) for (batch, workers), count in ordered)
 
 
-def rate_pairs(times: PairTimes, *, tolerance: float = TOLERANCE) -> tuple[PairRegret, ...]:
+def rate_pairs(times: PairTimes) -> tuple[PairRegret, ...]:
     """All pairs, the one to recommend first, those that fail with some model last.
 
     The recommended pair has the smallest mean regret; of equal ones that with fewer workers, then with the smaller batch.
@@ -111,7 +111,7 @@ def rate_pairs(times: PairTimes, *, tolerance: float = TOLERANCE) -> tuple[PairR
                 worst=float(regrets[worst, place]),
                 worst_model=times.models[worst],
                 interval=(float(low), float(high)),
-                chance_within=float((versions[:, place] - best_of_version <= tolerance).mean()),
+                chance_within=float((versions[:, place] - best_of_version <= TOLERANCE).mean()),
                 as_good=bool(np.quantile(versions[:, place] - versions[:, best], _TAIL) <= 0),
                 num_measured=int(times.is_measured[:, place].sum()),
             )

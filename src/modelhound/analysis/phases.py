@@ -16,7 +16,7 @@ def total_phases(measured: Sequence[ModelMeasured]) -> dict[str, float]:
     """Seconds per phase over these models, and what the phases leave over as "other"."""
     totals: dict[str, float] = {}
     for record in measured:
-        for samples in record.phases:
-            totals[samples.phase] = totals.get(samples.phase, 0.0) + samples.total
-    totals["other"] = max(0.0, sum(record.wall_seconds for record in measured) - sum(totals.values()))
-    return totals
+        for phase, seconds in record.totals().items():
+            totals[phase] = totals.get(phase, 0.0) + seconds
+    other = totals.pop("other", 0.0)
+    return {**totals, "other": max(0.0, other)}  # which stands last

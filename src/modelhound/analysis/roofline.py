@@ -138,9 +138,9 @@ def _check(seconds: float, flops: float | None, moved_bytes: float | None, ceili
 
 def _judge(compute: float | None, memory: float | None, waiting: float | None, host: float | None) -> tuple[Bound, str]:
     if waiting is not None and waiting >= LAUNCH_WAIT:
-        return "launch", f"launch-bound: {share_text(waiting)} of the time the device waits for the host"
+        return "launch", f"launch-bound: {waiting:.0%} of the time the device waits for the host"
     if waiting is None and host is not None and host >= LAUNCH_HOST:
-        return "launch", f"launch-bound: for {share_text(min(host, 1))} of the time the host is handing work over"
+        return "launch", f"launch-bound: for {min(host, 1):.0%} of the time the host is handing work over"
     if compute is None or memory is None:
         return "unknown", "cannot be told: FLOPs, bytes and measured ceilings are needed"
     if max(compute, memory) < LEAST_SHARE and waiting is None and host is None:

@@ -18,6 +18,7 @@ from modelhound.errors import RequestError
 
 __all__ = ["check_seconds", "log_median_error", "median_interval", "median_of", "percentile_of"]
 
+_CONFIDENCE = 0.95
 _LEAST_BEYOND = 100  # samples beyond a percentile before it is told
 _LEAST_FOR_ORDER = 6  # samples from which two of them can bound the median with 95 %
 
@@ -27,10 +28,10 @@ def median_of(seconds: Sequence[float]) -> float:
     return float(np.median(np.asarray(seconds, dtype=np.float64)))
 
 
-def median_interval(seconds: Sequence[float], *, confidence: float = 0.95) -> tuple[float, float] | None:
-    """Two samples between which the true median lies; None where there are too few samples to say."""
+def median_interval(seconds: Sequence[float]) -> tuple[float, float] | None:
+    """Two samples between which the true median lies in 95 % of cases; None where there are too few samples to say."""
     ordered = sorted(seconds)
-    lower = int(stats.binom.ppf((1 - confidence) / 2, len(ordered), 0.5))
+    lower = int(stats.binom.ppf((1 - _CONFIDENCE) / 2, len(ordered), 0.5))
     if lower < 1:
         return None
     return float(ordered[lower - 1]), float(ordered[len(ordered) - lower])
@@ -43,17 +44,15 @@ def percentile_of(seconds: Sequence[float], share: float) -> float | None:
     return float(np.quantile(np.asarray(seconds, dtype=np.float64), share))
 
 
-def log_median_error(
-    seconds: Sequence[float], interval: tuple[float, float] | None = None, *, confidence: float = 0.95
-) -> float | None:
+def log_median_error(seconds: Sequence[float], interval: tuple[float, float] | None = None) -> float | None:
     """Standard error of the logarithm of the median, which is its relative error; None from fewer than three samples.
 
-    An `interval` of the median, of the given confidence, is believed where there is one.
+    A 95 % `interval` of the median is believed where there is one.
     """
     if interval is None and len(seconds) >= _LEAST_FOR_ORDER:
-        interval, confidence = median_interval(seconds), 0.95
+        interval = median_interval(seconds)
     if interval is not None:
-        return math.log(interval[1] / interval[0]) / (2 * float(special.ndtri((1 + confidence) / 2)))
+        return math.log(interval[1] / interval[0]) / (2 * float(special.ndtri((1 + _CONFIDENCE) / 2)))
     if len(seconds) < 3:
         return None
     # For normal errors a median is sqrt(pi / 2) times as uncertain as a mean.

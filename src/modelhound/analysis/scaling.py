@@ -99,11 +99,7 @@ def _item_seconds(ranks: Sequence[RankTrained]) -> float:
 
 
 def _step_total(rank: RankTrained) -> float:
-    return sum(each.total for each in rank.phases if each.phase in STEP_PHASES) + _total(rank, "first batch")
-
-
-def _total(rank: RankTrained, *phases: str) -> float:
-    return sum(each.total for each in rank.phases if each.phase in phases)
+    return rank.seconds_of(*STEP_PHASES, "first batch")
 
 
 def _point(count: int, ranks: Sequence[RankTrained], base: Sequence[RankTrained], base_rate: float) -> ScalingPoint:
@@ -136,18 +132,18 @@ def _split_loss(ranks: Sequence[RankTrained], base: Sequence[RankTrained], lost:
 
 def _communication(ranks: Sequence[RankTrained]) -> npt.NDArray[np.float64]:
     """Seconds of each step on each rank, [ranks, steps]."""
-    rows = [each.seconds for rank in ranks for each in rank.phases if each.phase == "communication"]
+    rows = [told for rank in ranks if (told := rank.samples_of("communication"))]
     length = min((len(row) for row in rows), default=0)
     return np.array([row[:length] for row in rows])
 
 
 def _more_than_base(ranks: Sequence[RankTrained], base: Sequence[RankTrained], *phases: str) -> float:
-    return float(np.mean([_total(rank, *phases) for rank in ranks])) - _share_of_base(ranks, base, *phases)
+    return float(np.mean([rank.seconds_of(*phases) for rank in ranks])) - _share_of_base(ranks, base, *phases)
 
 
 def _share_of_base(ranks: Sequence[RankTrained], base: Sequence[RankTrained], *phases: str) -> float:
     """What the smallest run spent on as many items as each of these ranks has."""
-    per_item = float(np.mean([_total(rank, *phases) / rank.num_items for rank in base]))
+    per_item = float(np.mean([rank.seconds_of(*phases) / rank.num_items for rank in base]))
     return per_item * float(np.mean([rank.num_items for rank in ranks]))
 
 

@@ -11,7 +11,7 @@ from modelhound.analysis.search_tables import time_text
 from modelhound.analysis.wording import count_text, duration_text, metric_interval_text, metric_text
 from modelhound.records import Ranking
 
-__all__ = ["best_sentence", "shares_text", "tie_sentence", "time_sentence"]
+__all__ = ["best_sentence", "shares_text", "tau_text", "tie_sentence", "time_sentence"]
 
 _MEANINGS = {
     "accuracy": "of {items:,} items are recognised from its features",
@@ -39,11 +39,19 @@ def tie_sentence(ranking: Ranking) -> tuple[str, str, str]:
     if len(tied) < 2:
         return "", "", ""
     smallest = min(tied, key=lambda row: row.num_parameters)
+    told = f"{len(tied)} models share rank 1: {ranking.num_items:,} items cannot tell them apart"
+    if smallest is tied[0]:
+        return f"{told}, and none of them is smaller than ", smallest.model, "."
     return (
-        f"{len(tied)} models share rank 1: {ranking.num_items:,} items cannot tell them apart. The smallest of them is ",
+        f"{told}. The smallest of them is ",
         smallest.model,
         f" ({count_text(smallest.num_parameters)} parameters).",
     )
+
+
+def tau_text(tau: float) -> str:
+    """Of Kendall: signed, and never a zero below zero."""
+    return f"{round(tau, 2) + 0.0:+.2f}"
 
 
 def time_sentence(phases: Mapping[str, float], device: str) -> str:

@@ -29,15 +29,12 @@ def measure_steps(run: ModelTrained, rank: RankTrained) -> StepTimes | None:
     """None of a start that had no steps left to do."""
     if not rank.num_steps:
         return None
-    seconds = {each.phase: each.total for each in rank.phases}
-    data, training = (
-        sum(seconds.get(name, 0.0) for name in phases) / rank.num_steps for phases in (DATA_PHASES, _TRAINING)
-    )
+    data, training = (rank.seconds_of(*phases) / rank.num_steps for phases in (DATA_PHASES, _TRAINING))
     steps_per_epoch = run.num_items // (run.batch * run.num_ranks)
     return StepTimes(
         data_seconds_per_batch=data,
         training_seconds_per_batch=training,
         data_seconds_per_epoch=data * steps_per_epoch,
         training_seconds_per_epoch=training * steps_per_epoch,
-        first_batch_seconds=seconds.get("first batch", 0.0),
+        first_batch_seconds=rank.seconds_of("first batch"),
     )

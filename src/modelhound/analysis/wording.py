@@ -12,11 +12,13 @@ from modelhound.settings import ACCURACY_SCORERS
 
 __all__ = [
     "Axis",
+    "all_models_text",
     "bytes_text",
     "count_text",
     "duration_text",
     "each_text",
     "interval_text",
+    "items_text",
     "list_text",
     "metric_interval_text",
     "metric_text",
@@ -54,6 +56,11 @@ def number_text(value: float) -> str:
         return f"{value:.3g}"
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if rounded == int(rounded) else f"{rounded:,}"
+
+
+def items_text(value: float) -> str:
+    """Three digits, and no part of an item: 3,530; 31."""
+    return number_text(value if value >= 1000 else float(round(value)))
 
 
 def bytes_text(num_bytes: float) -> str:
@@ -141,6 +148,11 @@ def moment_text(at: str) -> str:
 def plural(count: int, one: str, many: str | None = None) -> str:
     """1 model, 2 models."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def all_models_text(count: int) -> str:
+    """The model, both models, all 6 models."""
+    return {1: "the model", 2: "both models"}.get(count, f"all {count:,} models")
 
 
 def short_name(name: str, most: int = _MOST_NAME) -> str:

@@ -25,5 +25,9 @@ COMMANDS = {
 """Name -> what `hound --help` says of it: the first sentence of the function, since that is not imported for it. In the order
 in which a newcomer wants them."""
 
+_MAY_BE_NAMED = {"report": "[RUNS]", "runs": "[ROOT]", "models": "[MODELS]"}
+"""Command -> what may stand behind it without an option; what must stand there, the usage line finds by itself."""
+
 for _number, (_name, _sentence) in enumerate(COMMANDS.items()):
-    app.command(f"modelhound.cli.{_name}:{_name}", name=_name, help=_sentence, sort_key=_number)
+    _usage = f"Usage: hound {_name} [OPTIONS] {_MAY_BE_NAMED[_name]}" if _name in _MAY_BE_NAMED else None
+    app.command(f"modelhound.cli.{_name}:{_name}", name=_name, help=_sentence, sort_key=_number, usage=_usage)

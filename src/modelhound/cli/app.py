@@ -16,11 +16,15 @@ from modelhound.cli.console import complain
 from modelhound.cli.grouping import output_group
 from modelhound.cli.helping import Paragraphs
 from modelhound.cli.mistakes import describe_mistake
-from modelhound.errors import HoundError, RequestError
+from modelhound.errors import HoundError, RequestError, explain_error, is_out_of_memory
 
 __all__ = ["DONE", "FAILED", "Json", "app", "run"]
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+_LOADING_TORCH = ("search", "prepare", "profile", "breakeven", "latency", "loader", "train", "doctor")
+_LEAST_ADDRESS_BYTES = 1_400_000_000  # of it the libraries take 0.85 when they are loaded, and the rest when they begin
+_ADDRESS_BYTES_PER_CORE = 50_000_000  # stacks and buffers of their threads
+_MOST_CORES = 64  # that they have threads for
 
 
 Json = Annotated[
@@ -57,6 +61,7 @@ def _options_of(command: str) -> list[str]:
 def run(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     try:
+        _refuse_too_little_memory(argv)
         code = app(list(argv), exit_on_error=False, print_error=False)
         sys.stdout.flush()  # a reader that has gone shows here and not after the last line of this program
         return code if isinstance(code, int) else DONE
@@ -78,7 +83,51 @@ def run(argv: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("MODELHOUND_DEBUG"):
             raise
+        if (root := _find_lack_of_memory(error)) is not None:
+            complain(
+                f"{explain_error(root)}: whatever was finished is kept, free some memory and start the same command again "
+                "to go on, or ask for less at once (a smaller --batch, fewer --workers)"
+            )
+            return FAILED
         complain(
             f"unexpected {type(error).__name__}: {error}. Set MODELHOUND_DEBUG=1 to see where, and please report it."
         )
         return FAILED
+
+
+def _find_lack_of_memory(error: BaseException) -> Exception | None:
+    """The error that says so: this one, or one that it came of, since what cannot be loaded or begun is missed later."""
+    known: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in known:
+        if isinstance(found, Exception) and is_out_of_memory(found):
+            return found
+        if isinstance(found, SystemError) and _address_bytes() is not None:
+            return MemoryError(str(found))  # where there is none for an error either, Python has lost it
+        known.add(id(found))
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def _refuse_too_little_memory(argv: Sequence[str]) -> None:
+    """Where a limit (ulimit -v) leaves no room for the libraries, they hang or abort while they are loaded."""
+    if "--help" in argv or not argv or argv[0] not in _LOADING_TORCH:
+        return
+    allowed = _address_bytes()
+    needed = _LEAST_ADDRESS_BYTES + _ADDRESS_BYTES_PER_CORE * min(_MOST_CORES, os.cpu_count() or 1)
+    if allowed is not None and allowed < needed:
+        raise RequestError(
+            f"cannot run `hound {argv[0]}` in {allowed / 1e6:.0f} MB of memory: expected a limit of "
+            f"{needed / 1e6:.0f} MB at least, because the libraries alone take nearly that much; raise it "
+            "(ulimit -v)"
+        )
+
+
+def _address_bytes() -> int | None:
+    """What this process may take at most; None where nobody has set a limit."""
+    if sys.platform != "linux":
+        return None
+    import resource
+
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if allowed == resource.RLIM_INFINITY else allowed

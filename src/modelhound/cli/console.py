@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bars",
     "complain",
+    "fits",
     "make_fitting_table",
     "make_table",
     "open_console",
@@ -62,18 +63,23 @@ def make_fitting_table(
 
     The column `folded` holds sentences: it may take several lines before another column is left out for it.
     """
-    unlimited = console.options.update(max_width=10_000)  # a measurement is cut to the screen otherwise
     for names in left_out:
         kept = {name: cells for name, cells in columns.items() if name not in names}
         short = {
             name: [cell[:_LEAST_FOLDED] for cell in cells] if name == folded else cells for name, cells in kept.items()
         }
-        if console.measure(_fill_table(short), options=unlimited).maximum <= console.width:
+        if fits(console, short):
             return _fill_table(kept)
     table = _fill_table(kept)
     for column in table.columns:
         column.no_wrap = False  # or numbers would be broken instead of names
     return table
+
+
+def fits(console: "Console", columns: "Mapping[str, Sequence[str]]") -> bool:
+    """Whether a table of these columns needs no folding."""
+    unlimited = console.options.update(max_width=10_000)  # a measurement is cut to the screen otherwise
+    return console.measure(_fill_table(columns), options=unlimited).maximum <= console.width
 
 
 def _fill_table(columns: "Mapping[str, Sequence[str]]") -> "Table":
@@ -139,8 +145,13 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def complain(message: str) -> None:
-    """Say why the command ends."""
-    say(message, style="red")
+    """Say why the command ends, if need be without what makes it look well: that may be for want of memory."""
+    try:
+        say(message, style="red")
+    except BrokenPipeError:
+        raise
+    except Exception:  # without memory, nearly any
+        os.write(2, f"hound: {message}\n".encode(errors="replace"))
 
 
 def say(message: str, style: str = "") -> None:

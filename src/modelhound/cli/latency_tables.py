@@ -54,7 +54,7 @@ def show_plan(plan: "LatencyPlan") -> None:
     refused = [each.refusal for each in plan.priced if each.refusal]
     console.print(f"{len(plan.priced)} points would take about {_duration(plan.total_seconds)}.", highlight=False)
     for device, precision, why in plan.basis:
-        console.print(f"{precision} on {device}: prices rest on {why}.", markup=False, highlight=False)
+        console.print(f"{precision} on {device}: these times rest on {why}.", markup=False, highlight=False)
     for refusal in refused[:_MOST_FAILURES]:
         _say_row(console, refusal.point, f"{refusal.why}, {refusal.message}")
     show_failures(plan.broken, console)
@@ -188,6 +188,8 @@ def _show_details(result: "LatencyResult", console: "Console") -> None:
 
 
 def _show_laws(result: "LatencyResult", console: "Console") -> None:
+    from modelhound.analysis.laws import LEAST_SIZES
+
     if result.laws:
         console.print(_law_table(result, console))
         claims = _gather((law.answer.hypothesis.name, law.answer.hypothesis.relation) for law in result.laws)
@@ -195,6 +197,11 @@ def _show_laws(result: "LatencyResult", console: "Console") -> None:
             f"{name}: the time of a call is {' or '.join(dict.fromkeys(said))}" for name, said in claims.items()
         ]
         console.print(f"{'; '.join(told_claims)}.", markup=False, highlight=False)
+    else:
+        console.print(
+            f"To tell by which law times grow, {LEAST_SIZES} sizes of batch, image or text are needed, such as --batch 1,2,4.",
+            highlight=False,
+        )
     for each in result.conclusions:
         held = f", {each.held}" if each.held else ""
         console.print(
@@ -221,12 +228,12 @@ def _law_table(result: "LatencyResult", console: "Console") -> "Table":
         "held": [law.held for law in laws],
         "precision": [f"{law.precision}, {law.device}" for law in laws],
         "exponent>": [escape(told(law.answer.law.exponent)) for law in laws],
-        "law": [escape(law.answer.law.sentence) for law in laws],
+        "fits best": [escape(law.answer.law.sentence) for law in laws],
         "": [f"{law.answer.hypothesis.name} {law.answer.verdict}" for law in laws],
     }
     same = {"precision"} if len(set(columns["precision"])) == 1 else set()
     return make_fitting_table(
-        console, columns, [set(), same, {*same, "axis"}, {*same, "axis", "exponent>"}], folded="law"
+        console, columns, [set(), same, {*same, "axis"}, {*same, "axis", "exponent>"}], folded="fits best"
     )
 
 
@@ -252,7 +259,7 @@ def _show_regimes(result: "LatencyResult", console: "Console") -> None:
             if (row.point.device, row.point.precision) == (each.device, each.precision)
         )
         counted = ", ".join(
-            f"{plural(len(models), 'point')} cannot be explained"
+            f"what bounds {plural(len(models), 'point')} cannot be told"
             if bound == "unknown"
             else f"{plural(len(models), 'point is', 'points are')} {bound}-bound"
             for bound, models in sorted(bounds.items())

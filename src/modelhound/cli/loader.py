@@ -105,9 +105,9 @@ def _show_loader(result: "LoaderResult") -> None:
         if kind.recommended is None:
             console.print(kind.verdict, style="bold red", markup=False, highlight=False)
             continue
-        what = f"{len(kind.models)} models take" if len(kind.models) > 1 else "model takes"
+        what, whose = (f"{len(kind.models)} models take", "their") if len(kind.models) > 1 else ("model takes", "its")
         console.print(
-            f"\n{kind.kind.capitalize()} items: how much longer the {what} with each pair than with its best",
+            f"\n{kind.kind.capitalize()} items: how much longer the {what} with each pair than with {whose} best",
             highlight=False,
         )
         console.print(_regret_table(kind, console))

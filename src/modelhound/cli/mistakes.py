@@ -114,4 +114,4 @@ def _wrong_kind(error: cyclopts.CoercionError, advice: str) -> str:
 def _too_much(given: str, command: str, advice: str) -> str:
     if ":" in given and command != "hound doctor":
         return f"cannot use {given!r} here: expected an option before it, did you mean --models {given}?"
-    return f"cannot use {given!r} here: expected no more than `{command}` takes, {advice}"
+    return f"cannot use {given!r} here: expected only options in this place, {advice}"

@@ -1,6 +1,8 @@
 """`hound models`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Group, Parameter
 
 from modelhound.analysis.wording import count_text
 from modelhound.cli.app import DONE, Json
@@ -11,20 +13,29 @@ if TYPE_CHECKING:
     from modelhound.models import ModelCard
 
 
-def models(patterns: tuple[str, ...] = ("zoo:*",), *, where: str | None = None, json: Json = False) -> int:
-    """List models with their sizes, without loading them.
+_group = Group("Models", sort_key=1)
 
-    Parameters
-    ----------
-    patterns
-        References or globs, such as 'zoo:*' or 'timm:resnet*'.
-    where
-        Keep only models for which this holds, such as "params < 30e6 and family == 'resnet'".
-    """
+Wanted = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--models", alias="--model", group=_group, help="References or globs, such as 'zoo:*' or 'timm:resnet*'."
+    ),
+]
+Where = Annotated[
+    str | None,
+    Parameter(
+        group=_group,
+        help="Keep only models for which this holds, such as \"params < 30e6 and family == 'resnet'\".",
+    ),
+]
+
+
+def models(wanted: Wanted = ("zoo:*",), *, where: Where = None, json: Json = False) -> int:
+    """List models with their sizes, without loading them."""
     from modelhound.models import find_cards
 
     with bars() as watch:
-        cards = find_cards(split_list(patterns), where=where, watch=watch)
+        cards = find_cards(split_list(wanted), where=where, watch=watch)
     if json:
         from modelhound.records import to_plain
 

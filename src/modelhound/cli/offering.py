@@ -21,7 +21,7 @@ from modelhound.settings import parse_chart_formats
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from modelhound.records import Failure, ItemSkipped
+    from modelhound.records import Failure, ItemSkipped, LoaderUsed
     from modelhound.report.charts import Chart
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "open_page",
     "present",
     "show_failures",
+    "show_loader",
     "show_resumed",
     "show_skipped",
     "write_charts",
@@ -126,12 +127,18 @@ def show_skipped(skipped: "Sequence[ItemSkipped]", console: "Console") -> None:
         console.print(told, style="yellow", markup=False, highlight=False)
 
 
+def show_loader(used: "LoaderUsed | None", console: "Console") -> None:
+    """What was taken over from `hound loader`."""
+    if used is not None:
+        how = "Computed in" if used.workers is None else "Loaded with"  # where threads of the engine load
+        console.print(f"{how} {used.text()}.", markup=False, highlight=False)
+
+
 def show_resumed(count: int, noun: str, console: "Console") -> None:
     """What an earlier start had done already."""
     if count:
-        console.print(
-            f"{plural(count, f'{noun} was', f'{noun}s were')} finished by an earlier start and not run again."
-        )
+        done = plural(count, f"{noun} was", f"{noun}s were")
+        console.print(f"{done} finished by an earlier start and not run again; another --run measures anew.")
 
 
 def write_charts(

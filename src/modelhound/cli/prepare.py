@@ -1,6 +1,5 @@
 """`hound prepare`."""
 
-import shlex
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -9,6 +8,7 @@ from modelhound.analysis.wording import bytes_text, list_text
 from modelhound.cli.app import DONE, Json
 from modelhound.cli.console import bars, make_table, open_console, print_json
 from modelhound.cli.grouping import DATA, in_groups
+from modelhound.cli.offering import show_skipped
 from modelhound.settings import PrepareSettings
 
 if TYPE_CHECKING:
@@ -33,12 +33,14 @@ def prepare(settings: Annotated[Asked, Parameter(name="*")], *, json: Json = Fal
     if json:
         print_json(result.to_json())
     else:
-        _show_prepared(result)
+        _show_prepared(result, settings)
     return DONE
 
 
-def _show_prepared(result: "PrepareResult") -> None:
+def _show_prepared(result: "PrepareResult", settings: PrepareSettings) -> None:
     from rich.markup import escape
+
+    from modelhound.report.commands import command_to_repeat
 
     console = open_console()
     is_told = any(variant.models for variant in result.variants)  # of what an earlier start made, nobody knows for whom
@@ -48,11 +50,13 @@ def _show_prepared(result: "PrepareResult") -> None:
         table.add_row(variant.name, bytes_text(variant.num_bytes), *who)
     console.print(table)
     done = "were prepared already" if result.was_finished else "are prepared"
-    left_out = f"; {len(result.skipped)} could not be read" if result.skipped else ""
-    console.print(
-        f"{result.num_items} items of {result.data} {done} in {result.out}{left_out}. Use them: "
-        f"{shlex.join(('hound', 'search', str(result.out)))}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    if result.mended:
+        console.print(
+            f"Damaged since they were prepared, and made again: {list_text(result.mended, most=3)}.",
+            markup=False,
+            highlight=False,
+        )
+    console.print(f"{result.num_items} items of {result.data} {done} in {result.out}.", markup=False, highlight=False)
+    show_skipped(result.skipped, console)
+    command = command_to_repeat("search", {"data": str(result.out), "models": settings.models or None})
+    console.print(f"Use them: {command}", markup=False, highlight=False, soft_wrap=True)

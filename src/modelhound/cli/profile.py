@@ -15,6 +15,7 @@ from modelhound.cli.offering import (
     Open,
     present,
     show_failures,
+    show_loader,
     show_resumed,
     show_skipped,
     write_charts,
@@ -40,7 +41,6 @@ _COLUMNS = {
 }
 
 
-_BUSY = 1.1  # how far the same work may be apart on a quiet machine
 _TELLING = 1.1  # of a ratio: below, it is noise
 
 _TOPICS = {
@@ -103,7 +103,7 @@ def _in_words(result: "ProfileResult", drawn: "Sequence[Chart]") -> str:
         result.findings,
         drawn,
         failures=result.failures,
-        notes=result.notes,
+        notes=(*result.notes, *(() if result.loader is None else (f"loaded with {result.loader.text()}",))),
         machine=result.machine,
         run=result.run.name,
     )
@@ -127,6 +127,7 @@ def _show_profile(result: "ProfileResult") -> None:
         console.print(f"Note: {note}", markup=False, highlight=False)
     show_skipped(result.skipped, console)
     show_failures(result.failures, console)
+    show_loader(result.loader, console)
     show_resumed(result.num_resumed, "configuration", console)
 
 
@@ -224,16 +225,11 @@ def _around(interval: tuple[float, float]) -> str:
 
 def _show_repeat(result: "ProfileResult", console: "Console") -> None:
     """Whether the machine was quiet enough for jobs to be compared."""
-    from modelhound.analysis.bottlenecks import repeat_ratio
+    from modelhound.analysis.bottlenecks import repeat_sentence
 
-    ratio = repeat_ratio(result.profiles)
-    if ratio is not None:
-        console.print(
-            f"The same work done twice (full and apart) differs by a factor of up to {ratio:.2f}"
-            + (": the machine was busy, so do not compare jobs of this run." if ratio > _BUSY else "."),
-            style="yellow" if ratio > _BUSY else "",
-            highlight=False,
-        )
+    sentence, is_busy = repeat_sentence(result.profiles)
+    if sentence:
+        console.print(sentence, style="yellow" if is_busy else "", highlight=False)
 
 
 def _show_reading(result: "ProfileResult", console: "Console") -> None:

@@ -32,21 +32,22 @@ def report(
     if json:
         print_json(result.to_json())
     else:
-        _show_report(result)
+        _show_report(result, settings.mlflow if settings else None)
     if show:
         open_page(result.page)
     return DONE
 
 
-def _show_report(result: "ReportResult") -> None:
+def _show_report(result: "ReportResult", mlflow: str | None) -> None:
     console = open_console()
-    lines = [result.answer, f"Page: {result.page} ({bytes_text(result.num_bytes)})"]
+    unfinished = [] if result.finished else ["Not everything that was asked for has been measured yet."]
+    lines = [result.answer, *unfinished, f"Page: {result.page} ({bytes_text(result.num_bytes)})"]
     if result.charts:
         lines.append(f"Charts: {len(result.charts)} pictures in {result.charts[0].parent}")
     if result.markdown:
         lines.append(f"Markdown: {result.markdown}")
     if result.exports:
         lines.append(f"Records: {', '.join(path.name for path in result.exports)} in {result.exports[0].parent}")
-    lines += [f"MLflow run: {each}" for each in result.mlflow_runs]
+    lines += [f"MLflow: run {each} of the experiment modelhound in {mlflow}" for each in result.mlflow_runs]
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,25 +1,27 @@
 """`hound runs`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
 
 from modelhound.cli.app import DONE, Json
 from modelhound.cli.console import make_fitting_table, open_console, print_json
 from modelhound.errors import RequestError
+
+if TYPE_CHECKING:
+    from modelhound.store import RunSummary
 
 _NARROW = 90
 _MOST_OF_DATA = 30  # characters; of a longer path its last part
 _UNFINISHED = "(unfinished: start the same command again)"
 
 
-def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
-    """List earlier runs, newest first.
+Root = Annotated[Path, Parameter(group=Group("Runs", sort_key=1), help="The folder that holds the run folders.")]
 
-    Parameters
-    ----------
-    root
-        The folder that holds the run folders.
-    """
-    from modelhound.records import to_plain
+
+def runs(root: Root = Path("runs"), *, json: Json = False) -> int:
+    """List earlier runs, newest first."""
     from modelhound.store import DEFAULT_ROOT, list_runs
 
     if not root.is_dir() and root != DEFAULT_ROOT:
@@ -28,7 +30,7 @@ def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
 
     found = list_runs(root)
     if json:
-        print_json({"runs": [to_plain(summary) for summary in found]})
+        print_json({"runs": [_to_document(each) for each in found]})
         return DONE
     if not found:
         open_console().print(f"No runs in {root} yet. Begin with: hound search fashion")
@@ -48,6 +50,14 @@ def runs(root: Path = Path("runs"), *, json: Json = False) -> int:
         left_out.append(("data", "verb", "models>", "asked at"))
     console.print(make_fitting_table(console, columns, left_out, folded="answer"))
     return DONE
+
+
+def _to_document(summary: "RunSummary") -> dict[str, Any]:
+    """Under the names that the table has."""
+    from modelhound.records import to_plain
+
+    told = to_plain(summary)
+    return {{"at": "asked_at", "headline": "answer"}.get(name, name): value for name, value in told.items()}
 
 
 def _short(data: str) -> str:

@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from modelhound.analysis.search_tables import ranking_columns
-from modelhound.analysis.search_wording import best_sentence, tie_sentence, time_sentence
+from modelhound.analysis.search_wording import best_sentence, tau_text, tie_sentence, time_sentence
 from modelhound.analysis.wording import bytes_text, count_text, metric_text, plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_fitting_table, open_console, print_json, say
 from modelhound.cli.finals import show_finals
 from modelhound.cli.grouping import DATA, MODELS, in_groups, output_group
-from modelhound.cli.offering import Charts, Open, present, show_failures, show_resumed, show_skipped, write_charts
+from modelhound.cli.offering import (
+    Charts,
+    Open,
+    present,
+    show_failures,
+    show_loader,
+    show_resumed,
+    show_skipped,
+    write_charts,
+)
 from modelhound.errors import RequestError
 from modelhound.settings import SearchSettings
 
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.tree import Tree
 
-    from modelhound.records import PlanNode, Ranking, SearchForeseen
+    from modelhound.records import PlanNode, Progress, Ranking, SearchForeseen, Watch
     from modelhound.report.charts import Chart
     from modelhound.verbs.search import SearchResult
 
@@ -66,16 +75,22 @@ def search(
                 f"cannot use --{given} with --explain: expected a search that runs, leave one of them out"
             )
         return _explain(settings, json)
-    with bars() as watch, _followed(live) as begun:
-        result = run_search(settings, watch=watch, begun=begun)
-    present(
-        result.run,
-        document=result.to_json,
-        tables=lambda: _show_search(result, settings),
-        json=json,
-        show=show,
-        is_empty=not result.ranking.models,
-    )
+    with _followed(live) as (begun, follower):
+        with bars() as draw:
+
+            def watch(progress: "Progress") -> None:
+                draw(progress)
+                follower(progress)
+
+            result = run_search(settings, watch=watch, begun=begun)
+        present(
+            result.run,
+            document=result.to_json,
+            tables=lambda: _show_search(result, settings),
+            json=json,
+            show=show,
+            is_empty=not result.ranking.models,
+        )
     write_charts(lambda: _draw(result), charts, run=result.run)
     return DONE if result.ranking.models else FAILED
 
@@ -89,16 +104,18 @@ def _draw(result: "SearchResult") -> "tuple[Chart, ...]":
 
 
 @contextlib.contextmanager
-def _followed(live: bool) -> "Iterator[Callable[[Path], None]]":
-    """Where to tell the run folder; with `live`, its page can be watched meanwhile."""
+def _followed(live: bool) -> "Iterator[tuple[Callable[[Path], None], Watch]]":
+    """Where to tell the run folder and how far it has come; with `live`, its page can be watched meanwhile."""
+    from modelhound.records import silent
+
     if not live:
-        yield lambda path: None
+        yield (lambda path: None), silent
         return
     from modelhound.report.live import serve_live
 
     with serve_live() as page:
-        say(f"watch it at {page.address}, from this machine only, until it ends")
-        yield page.follow
+        say(f"watch it at {page.address} (from this machine only, until it ends)")
+        yield page.follow, page.watch
 
 
 def _explain(settings: SearchSettings, json: bool) -> int:
@@ -156,13 +173,13 @@ def _work_sentence(foreseen: "SearchForeseen") -> str:
         return (
             f"{plural(foreseen.num_models, 'model', 'models')} over {foreseen.num_items} items: "
             f"{count_text(foreseen.flops_run)}FLOP and {bytes_text(foreseen.weight_bytes)} of weights, nothing of which can "
-            f"be shared; {bytes_text(foreseen.peak_bytes)} of memory at most."
+            f"be shared; {bytes_text(foreseen.peak_memory_bytes)} of memory at most."
         )
     return (
         f"{plural(foreseen.num_models, 'model', 'models')} over {foreseen.num_items} items: "
         f"{count_text(foreseen.flops_run)}FLOP, {shared:.0%} less than one by one; "
         f"{bytes_text(foreseen.weight_bytes_read)} of weights to the device instead of "
-        f"{bytes_text(foreseen.weight_bytes)}; {bytes_text(foreseen.peak_bytes)} of memory at most."
+        f"{bytes_text(foreseen.weight_bytes)}; {bytes_text(foreseen.peak_memory_bytes)} of memory at most."
     )
 
 
@@ -188,7 +205,7 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
         if ranking.size_agreement is not None:
             console.print(
                 f"Control: a list ordered by size alone agrees with this ranking by Kendall's tau = "
-                f"{ranking.size_agreement:+.2f} (1 the same order, 0 no relation).",
+                f"{tau_text(ranking.size_agreement)} (1 the same order, 0 no relation).",
                 highlight=False,
             )
         console.print(time_sentence(result.phases, result.device), highlight=False)
@@ -200,8 +217,7 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
     show_failures(result.failures, console)
     for warning in result.warnings:
         console.print(f"Note: {warning}", markup=False, highlight=False)
-    if result.loader is not None:
-        console.print(f"Loaded with {result.loader.text()}.", markup=False, highlight=False)
+    show_loader(result.loader, console)
     show_resumed(result.num_resumed, "model", console)
 
 
@@ -209,10 +225,12 @@ def _show_dropped(result: "SearchResult", console: "Console") -> None:
     if not result.dropped:
         return
     best = result.dropped[0]
+    many = f"{len(result.dropped)} models left the race early, the best of them {best.model}"
+    is_one = len(result.dropped) == 1
     console.print(
-        f"{len(result.dropped)} models left the race early, the best of them {best.model} with "
-        f"{metric_text(result.ranking.metric, best.score)} on {best.num_items} items: each had a chance of at most "
-        f"{max(each.chance for each in result.dropped):.1%} to be among the best {best.top}. "
+        f"{f'{best.model} left the race early' if is_one else many} with "
+        f"{metric_text(result.ranking.metric, best.score)} on {best.num_items} items: {'it' if is_one else 'each'} had a "
+        f"chance of at most {max(each.chance for each in result.dropped):.1%} to be among the best {best.top}. "
         "Use --exhaustive to measure all to the end.",
         markup=False,
         highlight=False,

@@ -1,11 +1,13 @@
 """`hound train`."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from modelhound.analysis.search_tables import time_text
+from modelhound.analysis.search_wording import shares_text
 from modelhound.analysis.wording import (
     bytes_text,
     count_text,
@@ -16,9 +18,18 @@ from modelhound.analysis.wording import (
     seconds_text,
 )
 from modelhound.cli.app import DONE, FAILED, Json
-from modelhound.cli.console import bars, make_fitting_table, make_table, open_console, print_json
+from modelhound.cli.console import bars, fits, make_fitting_table, make_table, open_console, print_json
 from modelhound.cli.grouping import in_groups
-from modelhound.cli.offering import Charts, Open, present, show_failures, show_resumed, show_skipped, write_charts
+from modelhound.cli.offering import (
+    Charts,
+    Open,
+    present,
+    show_failures,
+    show_loader,
+    show_resumed,
+    show_skipped,
+    write_charts,
+)
 from modelhound.errors import RequestError
 from modelhound.settings import TrainSettings
 
@@ -30,6 +41,8 @@ if TYPE_CHECKING:
     from modelhound.records import ModelTrained, OperatorsProfiled, RankTrained
     from modelhound.report.charts import Chart
     from modelhound.verbs.train import TrainResult
+
+    _Totals = Sequence[tuple[ModelTrained, RankTrained, Mapping[str, float]]]
 
 _TOPICS = {
     "Data": ("data", "columns", "task", "split", "test", "limit", "follow_links"),
@@ -192,32 +205,39 @@ def _answer_sentence(result: "TrainResult") -> str:
 def _show_phases(result: "TrainResult", console: "Console") -> None:
     """Share of each rank's time by phase: of one rank a sentence, of several a table without what takes next to none."""
     totals = [
-        (run, rank, {each.phase: each.total / rank.wall_seconds for each in rank.phases})
+        (run, rank, {phase: max(0.0, seconds) / rank.wall_seconds for phase, seconds in rank.totals().items()})
         for run in result.trained
         for rank in result.ranks_of(run)
     ]
     if len(totals) == 1:
         ((_, rank, shares),) = totals
-        shares = {**shares, "other": max(0.0, 1 - sum(shares.values()))}
-        told = [f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda phase: -phase[1])]
         console.print(
-            f"Where the {rank.wall_seconds:.1f} s of training went ({rank.device}): "
-            f"{', '.join(each for each in told if not each.endswith(' 0%'))}.",
+            f"Where the {time_text(rank.wall_seconds)} of the training loop went ({rank.device}): {shares_text(shares)}.",
             highlight=False,
         )
         return
+    console.print(_phases_table(totals, console))
+
+
+def _phases_table(totals: "_Totals", console: "Console") -> "Table":
+    """Where there is no room for all phases, the smallest count among "other"."""
     used = [name for name in _PHASES if any(shares.get(name, 0.0) >= _LEAST_SHARE for _, _, shares in totals)]
-    table = make_table("model", "rank>", *(f"{_SHORT.get(name, name)}>" for name in used), "other>", "seconds>")
-    for run, rank, shares in totals:
-        parts = [shares.get(name, 0.0) for name in used]
-        table.add_row(
-            run.model,
-            f"{rank.rank + 1}/{run.num_ranks}",
-            *(f"{part:.1%}" for part in parts),
-            f"{max(0.0, 1 - sum(parts)):.1%}",
-            f"{rank.wall_seconds:.2f}",
-        )
-    console.print(table)
+    while not fits(console, columns := _phase_columns(totals, used)) and len(used) > 1:
+        used.remove(min(used, key=lambda name: max(shares.get(name, 0.0) for _, _, shares in totals)))
+    return make_fitting_table(console, columns, [()])
+
+
+def _phase_columns(totals: "_Totals", used: Sequence[str]) -> dict[str, list[str]]:
+    """What is not in `used` is in "other"."""
+    shown = {name: [shares.get(name, 0.0) for _, _, shares in totals] for name in used}
+    rest = [max(0.0, 1 - sum(parts)) for parts in zip(*shown.values(), strict=True)]
+    return {
+        "model": [run.model for run, _, _ in totals],
+        "rank>": [f"{rank.rank + 1}/{run.num_ranks}" for run, rank, _ in totals],
+        **{f"{_SHORT.get(name, name)}>": [f"{part:.1%}" for part in parts] for name, parts in shown.items()},
+        "other>": [f"{part:.1%}" for part in rest],
+        "loop>": [time_text(rank.wall_seconds) for _, rank, _ in totals],
+    }
 
 
 def _show_times(result: "TrainResult", console: "Console") -> None:
@@ -304,6 +324,7 @@ def _show_rest(result: "TrainResult", console: "Console") -> None:
         console.print(f"Note: {who}: {note}", markup=False, highlight=False)
     show_skipped(result.skipped, console)
     show_failures(result.failures, console)
+    show_loader(result.loader, console)
     show_resumed(result.num_resumed, "run", console)
     for model, saved in result.read_back.items():
         words = ["--models", saved.model, *(("--arch", saved.arch) if saved.arch else ())]

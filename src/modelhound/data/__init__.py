@@ -12,7 +12,7 @@ Nothing here knows what a model is or what becomes of a batch.
 """
 
 from modelhound.data.dataset import Dataset, open_asked, open_dataset
-from modelhound.data.loading import Batch, InputForm, load_batches, modality_of
+from modelhound.data.loading import Batch, InputForm, check_modality, load_batches, modality_of
 from modelhound.data.preprocessing import OwnTransform, Preprocessing
 from modelhound.data.source import Modality
 from modelhound.data.tokenising import Tokenising
@@ -25,6 +25,7 @@ __all__ = [
     "OwnTransform",
     "Preprocessing",
     "Tokenising",
+    "check_modality",
     "load_batches",
     "modality_of",
     "open_asked",

@@ -176,20 +176,13 @@ def open_dataset(
     )
 
 
-def glance(
-    reference: str,
-    *,
-    columns: Mapping[str, str] | None = None,
-    task: Task | None = None,
-    split: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    follow_links: bool = False,
-) -> str:
-    """A fingerprint of what `open_dataset` would open, found by names and stamps alone: no item is decoded."""
-    request = DataRequest(columns=columns or {}, task=task, split=split, follow_links=follow_links)
-    listing = _list(reference, request)
-    chosen = _choose(reference, listing, limit, seed)
+def glance(settings: DataSettings) -> str:
+    """A fingerprint of what `open_asked` would open, found by names and stamps alone: no item is decoded."""
+    request = DataRequest(
+        columns=settings.roles(), task=settings.asked_task(), split=settings.split, follow_links=settings.follow_links
+    )
+    listing = _list(settings.data, request)
+    chosen = _choose(settings.data, listing, settings.limit, settings.seed)
     reader = listing.reader.select(chosen)
     names = tuple(listing.item_names[position] for position in chosen)
     stamps = (_stamp_or_problem(reader, place) for place in range(len(chosen)))
@@ -210,7 +203,8 @@ def _list(reference: str, request: DataRequest) -> Listing:
         name = min(unfit)
         others = " or ".join(each.form for each in SOURCES if name in each.options) or "nothing"
         taken = "" if reference in source.form else f", which is taken for {source.form}"
-        raise DataError(f"cannot use --{name} with {reference!r}{taken}: expected {others}, leave --{name} out")
+        option = "--split or --test" if name == "split" else f"--{name}"  # `hound train --test` asks for parts too
+        raise DataError(f"cannot use {option} with {reference!r}{taken}: expected {others}, leave it out")
     return source.list_items(reference, request)
 
 

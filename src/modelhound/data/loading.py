@@ -42,7 +42,16 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.utils.data import DataLoader
 
-__all__ = ["BATCHES_AHEAD", "Batch", "InputForm", "free_shared_memory", "load_batches", "loading_cores", "modality_of"]
+__all__ = [
+    "BATCHES_AHEAD",
+    "Batch",
+    "InputForm",
+    "check_modality",
+    "free_shared_memory",
+    "load_batches",
+    "modality_of",
+    "useful_workers",
+]
 
 InputForm = Preprocessing | OwnTransform | Tokenising
 """What a model wants its input to look like."""
@@ -60,6 +69,14 @@ _SHARED_MEMORY = "/dev/shm"
 def modality_of(form: InputForm) -> Modality:
     """What a model that wants this form of input looks at."""
     return "text" if isinstance(form, Tokenising) else "image"
+
+
+def check_modality(dataset: Dataset, form: InputForm) -> None:
+    """Raise a ModelError if a model that wants `form` is made for other items than these."""
+    if modality_of(form) != dataset.modality:
+        raise ModelError(
+            f"cannot feed it {dataset.modality}s: expected {modality_of(form)}s, choose a model made for {dataset.modality}s"
+        )
 
 
 def load_batches(
@@ -91,10 +108,7 @@ def load_batches(
         raise RequestError(
             f"cannot load {passes} passes, {prefetch} batches ahead: expected 1 or more of each, use --prefetch {BATCHES_AHEAD}"
         )
-    if modality_of(form) != dataset.modality:
-        raise ModelError(
-            f"cannot feed it {dataset.modality}s: expected {modality_of(form)}s, choose a model made for {dataset.modality}s"
-        )
+    check_modality(dataset, form)
     items = _Batches(dataset, form, batch, pixels)
     on_gpu = str(device).startswith("cuda")
     num_workers = _choose_workers(items, prefetch, on_gpu=on_gpu) if workers is None else min(workers, len(items))
@@ -216,16 +230,30 @@ def _choose_workers(items: _Batches, prefetch: int = BATCHES_AHEAD, *, on_gpu: b
         return 0
     if isinstance(items.form, Tokenising):
         return 0  # tokenizers bring their own threads
-    height, width = items.form.input_size
-    batch_bytes = items.batch * _NUM_CHANNELS * height * width * _BYTES_PER_VALUE
-    useful = min(loading_cores(count_cores(), on_gpu=on_gpu), _MAX_WORKERS, len(items))
+    useful = useful_workers(items.form, batch=items.batch, prefetch=prefetch, on_gpu=on_gpu, pixels=items.pixels)
+    return min(useful, len(items))
+
+
+def useful_workers(
+    form: Preprocessing | OwnTransform,
+    *,
+    batch: int,
+    prefetch: int,
+    on_gpu: bool,
+    pixels: bool = False,
+    num_sharing: int = 1,
+) -> int:
+    """As many processes as have a core and fit into shared memory, where `num_sharing` share the machine alike.
+
+    Beside a GPU two cores are left to the threads that feed it, as far as there are any.
+    """
+    cores = count_cores() // num_sharing
+    height, width = form.input_size
+    value_bytes = 1 if pixels and isinstance(form, Preprocessing) else _BYTES_PER_VALUE
+    batch_bytes = batch * _NUM_CHANNELS * height * width * value_bytes
     # Containers often have 64 MB of it, and a worker that needs more is killed by SIGBUS. Half is left to others.
-    return min(useful, free_shared_memory() // 2 // (batch_bytes * (prefetch + 1)))
-
-
-def loading_cores(num_cores: int, *, on_gpu: bool) -> int:
-    """How many of these cores may load: beside a GPU two are left to the threads that feed it, as far as there are any."""
-    return max(1, num_cores - _CORES_FOR_GPU if on_gpu else num_cores)
+    fitting = free_shared_memory() // 2 // num_sharing // (batch_bytes * (prefetch + 1))
+    return min(max(1, cores - _CORES_FOR_GPU if on_gpu else cores), _MAX_WORKERS, fitting)
 
 
 def free_shared_memory() -> int:

@@ -27,11 +27,11 @@ __all__ = [
     "data_kind",
     "find_loader",
     "item_kind",
-    "loader_for",
     "machine_kind",
     "read_loader",
     "remember_loader",
     "remembered_loader",
+    "take_from_file",
 ]
 
 _MEMO = "loader"
@@ -51,9 +51,12 @@ def read_loader(path: str | Path, kind: str | None = None) -> LoaderSettings:
     return next((each for each in held.settings if each.kind == kind), held.settings[0])
 
 
-def loader_for(path: str | Path, reference: str) -> LoaderSettings:
-    """The same for a data set that is not open yet."""
-    return read_loader(path, "preprocessed" if PreparedSource().claims(reference) else "raw")
+def take_from_file(
+    path: Path, kind: str, *, device: str, batch: int | str | None, workers: int | None
+) -> tuple[LoaderSettings, LoaderUsed]:
+    """What to take over from such a file where `batch` and `workers` are left open, to load items of this kind by processes."""
+    found = read_loader(path, kind)
+    return found, _use(found, str(path), kind, device, plain=True, batch=batch, workers=workers)
 
 
 def find_loader(
@@ -69,16 +72,29 @@ def find_loader(
     found = remembered_loader(dataset, device=device) if asked is None else read_loader(asked, item_kind(dataset))
     if found is None or (asked is None and not plain and found.compute_batch is None):
         return None
-    kind = "" if found.kind == item_kind(dataset) else f", {found.kind} items"
+    origin = "remembered" if asked is None else str(asked)
+    return found, _use(found, origin, item_kind(dataset), device, plain=plain, batch=batch, workers=workers)
+
+
+def _use(
+    found: LoaderSettings,
+    origin: str,
+    kind: str,
+    device: str,
+    *,
+    plain: bool,
+    batch: int | str | None,
+    workers: int | None,
+) -> LoaderUsed:
+    other_kind = "" if found.kind == kind else f", {found.kind} items"
     machine = "" if found.machine in ("", machine_kind(device)) else f" on {found.machine}"
-    used = LoaderUsed(
+    return LoaderUsed(
         batch=None if batch is not None else found.batch if plain else found.compute_batch or found.batch,
         workers=found.workers if plain and workers is None else None,
         prefetch=found.prefetch if plain and (found.workers if workers is None else workers) else None,
-        origin="remembered" if asked is None else str(asked),
-        found_for=f"{found.data or 'other data'}{kind}{machine}",
+        origin=origin,
+        found_for=f"{found.data or 'other data'}{other_kind}{machine}",
     )
-    return found, used
 
 
 def remembered_loader(dataset: Dataset, *, device: str) -> LoaderSettings | None:
@@ -109,9 +125,10 @@ def machine_kind(device: str) -> str:
     return f"{machine.cpu}, {count_cores()} cores{gpu}"
 
 
-def item_kind(dataset: Dataset) -> str:
-    """raw or preprocessed."""
-    return "preprocessed" if isinstance(dataset.reader, PreparedReader) else "raw"
+def item_kind(data: Dataset | str) -> str:
+    """raw or preprocessed; of a data set, or of a reference that is not open yet."""
+    is_prepared = PreparedSource().claims(data) if isinstance(data, str) else isinstance(data.reader, PreparedReader)
+    return "preprocessed" if is_prepared else "raw"
 
 
 def data_kind(dataset: Dataset) -> str:

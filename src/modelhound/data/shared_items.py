@@ -54,15 +54,13 @@ class SharedItems(PreparedReader):
         return self.pixels[self.variants.index(stored)]
 
 
-def share_items(
-    dataset: Dataset, forms: Sequence[InputForm], *, threads: int | None = None, watch: Watch = silent
-) -> Dataset:
+def share_items(dataset: Dataset, forms: Sequence[InputForm], *, watch: Watch = silent) -> Dataset:
     """The data set with the pixels of all its items in these forms; texts and forms of other kinds stay as they are."""
     wanted = [form for form in forms if isinstance(form, Preprocessing)]
     if dataset.modality != "image" or not wanted:
         return carry_files(dataset)
     everything = range(len(dataset))
-    made = decode(dataset, everything, wanted, device="cpu", threads=threads, watch=watch)
+    made = decode(dataset, everything, wanted, device="cpu", watch=watch)
     stored = tuple(StoredVariant(variant=variant, items_per_shard=len(dataset)) for variant in made.pixels)
     others = any(not isinstance(form, Preprocessing) for form in forms)
     reader = SharedItems(

@@ -10,6 +10,7 @@ memory back whenever it wants to.
 import math
 from collections.abc import Sequence
 
+from modelhound.analysis.wording import plural
 from modelhound.compat import give_back_freed_memory
 from modelhound.errors import RequestError
 from modelhound.features.shelf import copied_bytes
@@ -69,7 +70,8 @@ def too_little_memory(specimens: Sequence[Specimen], *, memory_bytes: int, least
     building = building_bytes(specimens)
     needed = math.ceil((max(least, building) + beside) / _SHARE_OF_ASKED)
     return RequestError(
-        f"cannot search {len(specimens)} models within {memory_bytes:,} bytes of memory: expected at least {needed:,} bytes, "
+        f"cannot search {plural(len(specimens), 'model')} with --memory of {memory_bytes:,} bytes: expected at least "
+        f"{math.ceil(needed / 1e6)}MB ({needed:,} bytes), "
         f"{beside:,} of them for libraries, kernels, scoring and weights that lie in no file, with which items run one at a "
         f"time; what takes most of the rest is {_largest(specimens)}; allow that much or take fewer items"
     )

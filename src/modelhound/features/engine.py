@@ -19,9 +19,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from modelhound.compat import is_out_of_memory
 from modelhound.data import InputForm
-from modelhound.errors import ModelError, RequestError
+from modelhound.errors import ModelError, RequestError, is_out_of_memory
 from modelhound.features.plain import suitable_batch
 from modelhound.features.shelf import Shelf, copied_bytes, install, remove
 from modelhound.features.spilling import InMemory, Kept, OnDisk

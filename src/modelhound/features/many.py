@@ -14,7 +14,7 @@ from typing import Self
 import torch
 
 from modelhound.compat import give_back_freed_memory
-from modelhound.data import Dataset, InputForm, Tokenising
+from modelhound.data import Dataset, InputForm, Tokenising, check_modality
 from modelhound.data.tokens import tokenise_once
 from modelhound.features.allowance import Allowance, beside_bytes, building_bytes, plan_bytes, too_little_memory
 from modelhound.features.calibrating import Rates, time_decoding, time_parts
@@ -114,7 +114,8 @@ class Session:
         if shortcut:
             self._recognise(models)
         unknown = [model for model in models if str(model) not in self.known]
-        with Survey(unknown, self._workshop, self._settings, lanes=self.lanes) as survey:
+        check = functools.partial(check_modality, self._dataset)
+        with Survey(unknown, self._workshop, self._settings, lanes=self.lanes, check=check) as survey:
             self._forms = survey.forms
             taken = survey.take_apart(forms_known)
             for done, model in enumerate((*survey.firsts, *survey.others)):

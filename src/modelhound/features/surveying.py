@@ -39,9 +39,16 @@ class Survey:
     """Takes models apart. Leave it as a context, so that its threads end."""
 
     def __init__(
-        self, models: Sequence[ModelRef], workshop: Workshop, settings: ModelSettings, *, lanes: Lanes
+        self,
+        models: Sequence[ModelRef],
+        workshop: Workshop,
+        settings: ModelSettings,
+        *,
+        lanes: Lanes,
+        check: Callable[[InputForm], None],
     ) -> None:
-        self._workshop, self._lanes = workshop, lanes
+        """`check` raises if there are no items in the form that a network wants."""
+        self._workshop, self._lanes, self._check = workshop, lanes, check
         self.firsts, self.others = self._split_by_mould(models)
         """One model of each kind, and the others, in the order in which they are taken apart."""
         self.forms: list[InputForm] = []
@@ -82,6 +89,7 @@ class Survey:
         """`built` is set as soon as it is known what the network wants, or that nobody will know."""
 
         def note(form: InputForm) -> None:
+            self._check(form)
             self.forms.append(form)
             if built is not None:
                 built.set()

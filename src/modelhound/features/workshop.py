@@ -25,7 +25,7 @@ from modelhound.data.tokenising import tokenise
 from modelhound.features.plain import build_network
 from modelhound.features.staging import staging_for
 from modelhound.features.supply import input_key
-from modelhound.models import ModelRef, Network, Weights, source_of
+from modelhound.models import ModelRef, Network, Weights, source_of, suitable_layout
 from modelhound.models.parts import PROBE_TOKENS, Anatomy, all_tensors, dissect
 from modelhound.models.source import BUILDING
 from modelhound.models.tensor_files import FileTensors
@@ -208,12 +208,9 @@ class Workshop:
     def _choose_layout(self, network: Network) -> torch.memory_format:
         """The order in memory that suits convolutions best.
 
-        Depthwise ones are the exception on CUDA: in that order cuDNN compiles a kernel for each shape, which takes seconds
-        (benchmarks/results/engine_202611.md), and pays only over many items.
+        What cuDNN compiles for depthwise ones takes seconds (benchmarks/results/engine_202611.md), and pays over many items.
         """
-        if self.device != "cpu" and network.is_depthwise and self._num_items < _WORTH_COMPILING:
-            return torch.contiguous_format
-        return torch.channels_last
+        return suitable_layout(self.device, is_depthwise=network.is_depthwise and self._num_items < _WORTH_COMPILING)
 
 
 def make_probe(form: InputForm, num_items: int, *, device: str, dtype: torch.dtype, layout: torch.memory_format) -> Any:

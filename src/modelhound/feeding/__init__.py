@@ -15,10 +15,19 @@ Nothing here decides what to recommend (see `analysis`) or writes a file. The lo
 searches and training use.
 """
 
-from modelhound.feeding.ledger import Study
-from modelhound.feeding.runs import Feed, measure_run
-from modelhound.feeding.studying import Studied, stretch, study
-from modelhound.feeding.sweeping import compose_run
-from modelhound.feeding.tuning import tune
+from modelhound.feeding.afar import Keep, feed_hosts, keep_here, relay_to
+from modelhound.feeding.concluding import headline, weigh_kinds
+from modelhound.feeding.kinds import Case, study_kinds
+from modelhound.feeding.supplying import build_networks
 
-__all__ = ["Feed", "Studied", "Study", "compose_run", "measure_run", "stretch", "study", "tune"]
+__all__ = [
+    "Case",
+    "Keep",
+    "build_networks",
+    "feed_hosts",
+    "headline",
+    "keep_here",
+    "relay_to",
+    "study_kinds",
+    "weigh_kinds",
+]

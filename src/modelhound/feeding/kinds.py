@@ -20,7 +20,7 @@ from modelhound.feeding.ledger import Study
 from modelhound.feeding.runs import Feed
 from modelhound.feeding.studying import study
 from modelhound.feeding.supplying import supply_items
-from modelhound.meter import count_cores, usual_precision
+from modelhound.meter import choose_precision, count_cores
 from modelhound.models import Network
 from modelhound.records import (
     FeedMeasured,
@@ -66,8 +66,7 @@ class Case:
 
     @property
     def precision(self) -> str:
-        asked = self.settings.precision
-        return usual_precision(self.device) if asked == "auto" else asked
+        return choose_precision(self.settings.precision, self.device)
 
     def identity(self) -> dict[str, Any]:
         """Whatever decides the numbers; models and pairs may grow from one start to the next."""

@@ -20,9 +20,9 @@ from modelhound.compat import give_back_freed_memory
 from modelhound.data import Batch, Dataset, InputForm, Tokenising, load_batches
 from modelhound.data.loading import free_shared_memory
 from modelhound.data.sources.prepared import PreparedReader
-from modelhound.errors import HoundError
+from modelhound.errors import HoundError, explain_error, is_out_of_memory
 from modelhound.meter import Meter, cpu_seconds_now, disk_bytes_read, seconds_now
-from modelhound.models import Network
+from modelhound.models import Network, suitable_layout
 from modelhound.records import FeedMeasured, LoadMeasured, PairFailed, StepMeasured
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "measure_run",
     "measure_steps",
     "shorten",
-    "suitable_layout",
     "warm_up",
     "why_not",
 ]
@@ -92,7 +91,7 @@ def measure_run(
     read_before = disk_bytes_read()
     at_seconds = seconds_now()
     meter = Meter(feed.device)
-    layout = suitable_layout(network, feed.device)
+    layout = suitable_layout(feed.device, is_depthwise=network.is_depthwise)
     num_done = 0
     with _computing(feed), contextlib.closing(feed.load(data, network.preprocessing, batch, workers, passes)) as loaded:
         for some in meter.waiting("wait for data", loaded):
@@ -157,7 +156,7 @@ def measure_load(
 
 def measure_steps(network: Network, ready: Batch, feed: Feed, *, model: str) -> StepMeasured:
     """Data to device and forward of a batch that lies ready, once to warm up and then some times."""
-    layout = suitable_layout(network, feed.device)
+    layout = suitable_layout(feed.device, is_depthwise=network.is_depthwise)
     with _computing(feed):
         network.extract(_move(ready, feed.device, layout))
         meter = Meter(feed.device)
@@ -189,7 +188,7 @@ def warm_up(network: Network, dataset: Dataset, feed: Feed, *, batch: int, num_w
     if shape in _warmed.get(network.module, ()):
         return
     few = make_batch(dataset, network.preprocessing, min(batch, _NUM_EXAMPLES))
-    layout = suitable_layout(network, feed.device)
+    layout = suitable_layout(feed.device, is_depthwise=network.is_depthwise)
     with _computing(feed):
         inputs = _move(few, feed.device, layout)
         again = torch.arange(batch, device=feed.device) % len(few)
@@ -204,11 +203,6 @@ def warm_up(network: Network, dataset: Dataset, feed: Feed, *, batch: int, num_w
         room = [torch.empty((batch, *each.shape[1:]), dtype=each.dtype, pin_memory=True) for _ in range(num_waiting)]
         del room  # back to torch's pool
     _warmed.setdefault(network.module, set()).add(shape)
-
-
-def suitable_layout(network: Network, device: str) -> torch.memory_format:
-    """The order in memory that suits the network's convolutions, as in `features.workshop`."""
-    return torch.contiguous_format if device != "cpu" and network.is_depthwise else torch.channels_last
 
 
 def make_batch(dataset: Dataset, form: InputForm, batch: int, *, pin: bool = False) -> Batch:
@@ -257,10 +251,11 @@ def why_not(batch: int, workers: int, *, bytes_per_item: float, num_items: int, 
 def describe_failure(
     error: Exception, *, item_kind: str, model: str | None, batch: int, workers: int, phase: str
 ) -> PairFailed:
-    """What went wrong, in one line, with the traceback of the process in which it did."""
+    """What went wrong, in one line; of what nobody foresaw with the traceback of the process in which it happened."""
     notes = getattr(error, "__notes__", ())
-    message = str(error) if isinstance(error, HoundError) else f"{type(error).__name__}: {error}"
-    trace = "\n".join(notes) or "".join(traceback.format_exception(error))
+    is_foreseen = isinstance(error, HoundError) or is_out_of_memory(error)
+    message = explain_error(error) if is_foreseen else f"{type(error).__name__}: {error}"
+    trace = "\n".join(notes) or ("" if is_foreseen else "".join(traceback.format_exception(error)))
     return PairFailed(
         item_kind=item_kind,
         for_model=model,

@@ -17,9 +17,9 @@ from modelhound.data.recommended import item_kind
 from modelhound.errors import ModelError, RequestError
 from modelhound.features.plain import arrange, build_network
 from modelhound.feeding.pages import count_bytes, files_of
-from modelhound.feeding.runs import shorten, suitable_layout
+from modelhound.feeding.runs import shorten
 from modelhound.meter import seconds_now
-from modelhound.models import ModelRef, Network, source_of
+from modelhound.models import ModelRef, Network, source_of, suitable_layout
 from modelhound.records import Failure, ItemsPrepared, Progress, Watch
 from modelhound.settings import LoaderSearchSettings
 
@@ -43,7 +43,8 @@ def build_networks(
             network = build_network(model, weights, settings, seed=settings.seed)
             phase = "weights to device"
             arrange(network, device)
-            network.module.to(memory_format=suitable_layout(network, device))  # type: ignore[call-overload]
+            layout = suitable_layout(device, is_depthwise=network.is_depthwise)
+            network.module.to(memory_format=layout)  # type: ignore[call-overload]
             built[str(model)] = network
         except RequestError:
             raise

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 
 from modelhound.data import Dataset
 from modelhound.errors import BudgetError
-from modelhound.finals.holding import FinalsJob, hold_finals
+from modelhound.finals.holding import hold_finals
+from modelhound.finals.job import FinalsJob
 from modelhound.records import Failure, FinalsAnswer, FinalsCosts, ModelMeasured, Ranking, TrialDone, Watch, silent
 from modelhound.settings import MOST_FINALISTS, SearchSettings
 from modelhound.store import RunFolder

@@ -2,81 +2,36 @@
 
 In:  a FinalsJob: the finalists, best first, the data set, what an earlier start has found out
 Out: a FinalsAnswer; a TrialDone for every short training, told as soon as it is there; a Failure for whoever cannot go on
-Nothing here decides whom to train next (see `analysis.finals`) or how (see `trials`).
+Nothing here decides whom to train next (see `analysis.finals`), how (see `trials`) or for how long (see `spending`).
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
-from modelhound.analysis.finals import FinalsRace, Standing, num_starting
-from modelhound.analysis.foretelling import CONFIDENCE, foretell
-from modelhound.analysis.trials import (
-    CYCLES,
-    FULL_EPOCHS,
-    HIGH_NOTCHES,
-    RATE_FACTOR,
-    USUAL_NOTCHES,
-    Outcome,
-    Trial,
-    beats_guessing,
-)
-from modelhound.data import Dataset
+from modelhound.analysis.finals import FinalsRace, num_starting
+from modelhound.analysis.trials import HIGH_NOTCHES, USUAL_NOTCHES, Outcome, Trial, beats_guessing
 from modelhound.errors import BudgetError
+from modelhound.finals.answering import CERTAINTY, answer_finals
 from modelhound.finals.held_items import HeldItems
 from modelhound.finals.items import finals_folds, guess_scores
+from modelhound.finals.job import FinalsJob, num_epochs, trial_of
+from modelhound.finals.spending import Spending
 from modelhound.finals.trial_pool import TrialPool
-from modelhound.finals.trials import Classroom, TrialRequest, TrialResult
-from modelhound.meter import count_cores
-from modelhound.records import (
-    Failure,
-    Finalist,
-    FinalsAnswer,
-    FinalsCosts,
-    ModelMeasured,
-    Progress,
-    TrialDone,
-    Watch,
-    silent,
-    unpack_items,
-)
-from modelhound.settings import METRICS, MOST_FINALISTS, RecipeSettings, SearchSettings
-from modelhound.training.checkpoints import name_checkpoint
-from modelhound.training.recipe import choose_rate
+from modelhound.finals.trials import Classroom, TrialResult
+from modelhound.meter import count_cores, seconds_now
+from modelhound.records import Failure, FinalsAnswer, FinalsCosts, Progress, TrialDone, unpack_items
+from modelhound.settings import MOST_FINALISTS
 
-__all__ = ["FinalsJob", "hold_finals"]
+__all__ = ["hold_finals"]
 
 _MOST_PROCESSES = 4
 _WORTH_PROCESSES_SECONDS = 30.0  # of a rung: starting a process on a GPU takes some ten
-_CERTAINTY = 0.95
-_TIED = 0.05
 _FEW_ITEMS = (
     1000  # of 150 to 500, higher rates than the usual were best for every network (benchmarks/results/quality*)
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinalsJob:
-    """What to race, and whom to tell."""
-
-    finalists: Sequence[ModelMeasured]
-    """Best first."""
-    scorer: str
-    """The one that made them finalists."""
-    num_candidates: int
-    """How many models were searched: what fine-tuning all of them would take is the measure of the budget."""
-    dataset: Dataset
-    settings: SearchSettings
-    device: str
-    folder: Path
-    """Of the run; checkpoints lie below."""
-    known: Sequence[TrialDone | FinalsCosts]
-    """What earlier starts have found out."""
-    tell: Callable[[TrialDone | FinalsCosts | Failure], None]
-    watch: Watch = silent
 
 
 def hold_finals(job: FinalsJob) -> FinalsAnswer:
@@ -89,108 +44,130 @@ class _Finals:
 
     def __init__(self, job: FinalsJob) -> None:
         self._job = job
+        self._spending = Spending(job)
         self._folds = finals_folds(job.dataset, seed=job.settings.seed)
         self._room = Classroom(job.dataset, self._folds, HeldItems(job.dataset, job.device))
-        self._stamps = {each.model: each.stamp for each in job.finalists}
-        self._usual_rate = choose_rate(RecipeSettings(), job.dataset.modality)
         self._errors: dict[str, str] = {}
-        self._seconds: dict[str, float] = {}
+        self._epoch_seconds: Mapping[str, float] = {}
 
     def hold(self) -> FinalsAnswer:
-        costs = self._find_costs()
-        models = [model for model in self._stamps if model in costs]
-        mean = sum(costs.values()) / max(1, len(costs))
-        all_seconds = FULL_EPOCHS * (sum(costs.values()) + mean * max(0, self._job.num_candidates - len(costs)))
-        budget = self._budget_seconds(all_seconds)
-        race = self._make_race(self._choose(models, costs, budget), costs, budget)
-        for record in self._job.known:
-            if isinstance(record, TrialDone) and record.stamp == self._stamps.get(record.model):
-                self._take(race, record)
+        self._epoch_seconds = self._find_costs()
+        race = self._make_race(self._choose())
+        earlier = self._earlier_trials()
         with TrialPool(self._room, num_processes=self._choose_processes(race)) as pool:
             while trials := race.next_trials():
+                if known := [earlier[trial] for trial in trials if trial in earlier]:
+                    for record in known:
+                        self._take(race, record)
+                    continue
                 self._forget(race)  # not earlier: while others of a rung run, they save what is to be forgotten
                 self._run(race, pool, trials)
         self._forget(race)
-        for model in self._lost(race):
+        if race.ended == "budget" and sum(row.num_folds > 0 for row in race.standings()) < 2:
+            raise self._too_small(race)
+        lost = self._lost(race)
+        for model in lost:
             error = self._errors.get(model, "none of the learning rates tried came to an end")
             self._job.tell(Failure(model=model, phase="finals", error=error))
-        return self._conclude(race, budget, all_seconds)
-
-    def _lost(self, race: FinalsRace) -> list[str]:
-        """Those that could not begin and those that could not go on."""
-        racing = {row.model: row.state for row in race.standings()}
-        return [
-            model
-            for model in self._stamps
-            if racing.get(model) == "failed" or (model not in racing and model in self._errors)
-        ]
+        return answer_finals(race, self._job, self._spending, lost=lost)
 
     def _find_costs(self) -> dict[str, float]:
-        """Seconds of an epoch over all items, by a few steps of each finalist; one that cannot learn is a Failure."""
+        """Seconds of an epoch over all items, by a few steps of each finalist; one that cannot learn is a Failure.
+
+        Of a budget in seconds, none are lost on those that it will not last for.
+        """
         earlier: dict[str, float] = {}
         for record in self._job.known:
             if isinstance(record, FinalsCosts):
                 earlier |= record.epoch_seconds
-        known = {model: earlier[model] for model in self._stamps if model in earlier}
-        todo = [model for model in self._stamps if model not in known]
+        known = {model: earlier[model] for model in self._job.stamps if model in earlier}
+        todo = [model for model in self._job.stamps if model not in known]
 
-        def done(place: int, result: TrialResult) -> None:
-            self._job.watch(Progress(task="finals: costs", done=place + 1, total=len(todo), detail=todo[place]))
+        def done(model: str, _: int, result: TrialResult) -> None:
             if result.error:
-                self._errors[todo[place]] = result.error
+                self._errors[model] = result.error
             else:
-                known[todo[place]] = result.seconds * len(self._job.dataset)
+                known[model] = result.seconds * len(self._job.dataset)
 
+        began = seconds_now()
         with TrialPool(self._room) as pool:
-            pool.run([self._request(Trial(model=model, notch=0, fold=0, stage=0), probe=True) for model in todo], done)
-        if todo and known:
-            self._job.tell(FinalsCosts(epoch_seconds=known))
+            for place, model in enumerate(todo, start=1):
+                if len(known) >= 2 and not self._spending.is_worth_probing(self._guess_cost(model, known)):
+                    continue
+                request = self._job.request(Trial(model=model, notch=0, fold=0, stage=0), probe=True)
+                pool.run([request], partial(done, model), until=self._spending.end_of_probe())
+                self._job.watch(Progress(task="finals: costs", done=place, total=len(todo), detail=model))
+        has_learned = any(model in known or model in self._errors for model in todo)
+        probing_seconds = seconds_now() - began if has_learned else 0.0
+        if has_learned and known:
+            self._job.tell(FinalsCosts(epoch_seconds=known, probing_seconds=probing_seconds))
+        others = {model: self._guess_cost(model, known) for model in todo if model not in known}
+        self._spending.know(known | others, probing_seconds=probing_seconds)
         return known
 
-    def _budget_seconds(self, all_seconds: float) -> float:
-        share, seconds = self._job.settings.parsed_finals_budget()
-        return seconds if seconds is not None else share * all_seconds
+    def _guess_cost(self, model: str, known: Mapping[str, float]) -> float:
+        """Of one that was not tried, by how long its features took beside those of others."""
+        took = {each.model: each.wall_seconds for each in self._job.finalists}
+        ratios = [seconds / took[other] for other, seconds in known.items() if took[other] > 0]
+        if not ratios or took[model] <= 0:
+            return float(np.median(list(known.values()))) if known else 0.0
+        return float(np.median(ratios)) * took[model]
 
-    def _choose(self, models: list[str], costs: Mapping[str, float], budget: float) -> list[str]:
+    def _choose(self) -> list[str]:
         """As many as were asked for; auto takes as many as half of the budget lets be tried once."""
-        asked = self._job.settings.num_finalists()
+        models = [model for model in self._job.stamps if model in self._epoch_seconds]
+        budget, asked = self._spending.budget(), self._job.settings.num_finalists()
         if asked is None:
-            asked = min(MOST_FINALISTS, num_starting([costs[model] for model in models], budget))
-        chosen = models[:asked]
-        needed = self._make_race(chosen, costs, budget).rung_seconds(0)
-        if chosen and needed > budget:
-            raise BudgetError(
-                f"cannot hold finals of {len(chosen)} models in {budget:.3g} s: expected a budget for one rung at least, about "
-                f"{needed:.3g} s; use --finals-budget {-(-needed // 1):.0f}s or fewer --finals"
-            )
-        return chosen
+            asked = min(MOST_FINALISTS, num_starting([self._epoch_seconds[model] for model in models], budget))
+        race = self._make_race(models[:asked])
+        if models and race.rung_seconds(0) > budget:
+            raise self._too_small(race)
+        return models[:asked]
 
-    def _make_race(self, models: Sequence[str], costs: Mapping[str, float], budget: float) -> FinalsRace:
-        guess = guess_scores(self._job.dataset)
+    def _too_small(self, race: FinalsRace) -> BudgetError:
+        needed, allowed = self._spending.needed(race.rung_seconds(0)), self._spending.budget_seconds
+        if race.ended is not None:  # it seemed to last at first
+            needed = max(needed, 2 * allowed)
+        return BudgetError(
+            f"cannot hold finals of {len(race.standings())} models in {allowed:.3g} s: expected a budget for one rung at "
+            f"least, about {needed:.3g} s; use --finals-budget {-(-needed // 1):.0f}s or fewer --finals"
+        )
+
+    def _make_race(self, models: Sequence[str]) -> FinalsRace:
+        job, guess = self._job, guess_scores(self._job.dataset)
         tells = any(
             beats_guessing(
                 np.nan_to_num(scores).astype(np.float64),
                 np.where(np.isnan(scores), 0, guess),
-                num_tries=self._job.num_candidates,
+                num_tries=job.num_candidates,
             )
-            for scores in (unpack_items(each.item_scores[self._job.scorer]) for each in self._job.finalists)
+            for scores in (unpack_items(each.item_scores[job.scorer]) for each in job.finalists)
         )
         return FinalsRace(
             models,
-            feature_scores={each.model: each.scores[self._job.scorer] for each in self._job.finalists},
-            epoch_seconds=costs,
-            budget_seconds=budget,
+            feature_scores={each.model: each.scores[job.scorer] for each in job.finalists},
+            epoch_seconds=self._epoch_seconds,
+            budget_seconds=self._spending.budget(),
             folds=self._folds,
             guess=guess,
             features_tell=tells,
             first_notches=HIGH_NOTCHES if self._are_few_images() else USUAL_NOTCHES,
-            certainty=_CERTAINTY,
-            seed=self._job.settings.seed,
+            certainty=CERTAINTY,
+            seed=job.settings.seed,
         )
 
     def _are_few_images(self) -> bool:
         dataset = self._job.dataset
         return dataset.modality == "image" and len(dataset) <= _FEW_ITEMS
+
+    def _earlier_trials(self) -> dict[Trial, TrialDone]:
+        """Told to the race when it asks for them, and no others: one that was without memory took another course."""
+        stamps = self._job.stamps
+        return {
+            trial_of(record): record
+            for record in self._job.known
+            if isinstance(record, TrialDone) and record.stamp == stamps.get(record.model) and not record.try_again
+        }
 
     def _choose_processes(self, race: FinalsRace) -> int:
         """Several at once where one network leaves most of a GPU idle and the work is worth starting processes for."""
@@ -199,74 +176,44 @@ class _Finals:
         return max(2, min(_MOST_PROCESSES, count_cores() // 2))
 
     def _run(self, race: FinalsRace, pool: TrialPool, trials: Sequence[Trial]) -> None:
-        count = 0
+        """A rung, or what there is time for."""
+        job, count, ended = self._job, 0, seconds_now()
+        at_once = max(1, min(pool.num_processes, len(trials)))
+        is_time_up = False
 
         def done(place: int, result: TrialResult) -> None:
-            nonlocal count
+            nonlocal count, ended, is_time_up
+            trial, waited, ended = trials[place], seconds_now() - ended, seconds_now()
+            if result.is_given_up:
+                is_time_up = True
+                job.tell(self._spending.give_up(waited))
+                return
             count += 1
-            trial = trials[place]
-            detail = f"{trial.model}, {_epochs(trial.stage)} epochs"
-            self._job.watch(Progress(task="finals", done=count, total=len(trials), detail=detail))
-            record = self._record(trial, result, at_once=max(1, min(pool.num_processes, len(trials))))
-            self._job.tell(record)
+            detail = f"{trial.model}, {num_epochs(trial.stage)} epochs"
+            job.watch(Progress(task="finals", done=count, total=len(trials), detail=detail))
+            record = job.record(trial, result, waited_seconds=waited, at_once=at_once)
+            job.tell(record)
             self._take(race, record)
 
-        self._job.watch(Progress(task="finals", done=0, total=len(trials), detail=f"{_epochs(trials[0].stage)} epochs"))
-        pool.run([self._request(trial) for trial in trials], done)
+        requests = [job.request(trial, expected_seconds=self._expected_seconds(trial)) for trial in trials]
+        job.watch(Progress(task="finals", done=0, total=len(trials), detail=f"{num_epochs(trials[0].stage)} epochs"))
+        pool.run(requests, done, until=self._spending.end)
+        if is_time_up:
+            race.stop()
 
-    def _request(self, trial: Trial, *, probe: bool = False) -> TrialRequest:
-        settings = self._job.settings
-        return TrialRequest(
-            model=trial.model,
-            stamp=self._stamps[trial.model],
-            model_settings=settings.model_settings(),
-            rate=self._rate(trial.notch),
-            fold=trial.fold,
-            cycles=CYCLES[: trial.stage + 1],
-            device=self._job.device,
-            seed=settings.seed,
-            precision=settings.precision,
-            folder=None if probe else str(self._folder(trial.model) / f"rate{trial.notch:+d}-fold{trial.fold}"),
-            probe=probe,
-        )
-
-    def _rate(self, notch: int) -> float:
-        return self._usual_rate * RATE_FACTOR**notch
-
-    def _folder(self, model: str) -> Path:
-        kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in model)
-        return self._job.folder / "finals" / kept.strip("-.")
-
-    def _record(self, trial: Trial, result: TrialResult, *, at_once: int) -> TrialDone:
-        return TrialDone(
-            model=trial.model,
-            stamp=self._stamps[trial.model],
-            notch=trial.notch,
-            rate=self._rate(trial.notch),
-            fold=trial.fold,
-            stage=trial.stage,
-            epochs=_epochs(trial.stage),
-            num_steps=result.num_steps,
-            item_scores=result.item_scores,
-            loss=result.loss,
-            seconds=result.seconds,
-            at_once=at_once,
-            error=result.error,
-        )
+    def _expected_seconds(self, trial: Trial) -> float:
+        return num_epochs(trial.stage) * self._epoch_seconds.get(trial.model, 0.0)
 
     def _take(self, race: FinalsRace, record: TrialDone) -> None:
         """Into the race, whether it was run now or by an earlier start."""
-        trial = Trial(model=record.model, notch=record.notch, fold=record.fold, stage=record.stage)
+        self._spending.count(record)
         outcome = None
-        if not record.error:
-            scores = unpack_items(record.item_scores).astype(np.float64)
-            # several at once slow each other down: together they take what the longest takes
-            seconds = record.seconds / record.at_once
-            outcome = Outcome(item_scores=scores, loss=record.loss, seconds=seconds)
-            self._seconds[record.model] = self._seconds.get(record.model, 0.0) + seconds
-        race.tell(trial, outcome)
         if record.error:
             self._errors[record.model] = record.error
+        else:
+            scores = unpack_items(record.item_scores).astype(np.float64)
+            outcome = Outcome(item_scores=scores, loss=record.loss, seconds=self._spending.cost(record))
+        race.tell(trial_of(record), outcome)
 
     def _forget(self, race: FinalsRace) -> None:
         """Checkpoints of those that do not go on, and of rates that were not chosen.
@@ -274,7 +221,7 @@ class _Finals:
         Whoever the budget left behind may go on with a larger one: what took no more than the first stage is soon made again.
         """
         for row in race.standings():
-            folder = self._folder(row.model)
+            folder = self._job.checkpoints(row.model)
             if row.state in ("dropped", "failed") or (row.state == "left behind" and row.stage == 0):
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
@@ -282,85 +229,11 @@ class _Finals:
                 if other.name != f"rate{row.notch:+d}-fold0":
                     shutil.rmtree(other, ignore_errors=True)
 
-    def _conclude(self, race: FinalsRace, budget: float, all_seconds: float) -> FinalsAnswer:
-        standings = race.standings()
-        leader = next((row for row in standings if row.state != "failed" and row.num_folds), None)
-        racing = {row.model for row in standings}
-        ended = race.ended or "failed"
-        if leader is None:
-            verdict = "failed"
-        elif ended == "noise" or race.is_noise():
-            verdict, ended = "cannot tell", "noise"
-        else:
-            verdict = "won" if ended == "certain" or leader.chance >= _CERTAINTY else "tied"
-        rows = [self._finalist(place, row, leader, verdict) for place, row in enumerate(standings, start=1)]
-        rows += [_failed(len(rows) + 1, model) for model in self._lost(race) if model not in racing]
-        winner = leader.model if leader is not None and verdict in ("won", "tied") else None
-        checkpoint = self._winners_checkpoint(leader) if winner and leader is not None else None
-        return FinalsAnswer(
-            verdict=verdict,  # type: ignore[arg-type]
-            ended=ended,
-            winner=winner,
-            finalists=tuple(rows),
-            metric=METRICS[self._job.dataset.task],
-            confidence=CONFIDENCE,
-            full_epochs=FULL_EPOCHS,
-            budget_seconds=budget,
-            spent_seconds=race.spent_seconds,
-            full_seconds=all_seconds,
-            checkpoint=None if checkpoint is None else str(checkpoint.relative_to(self._job.folder)),
-            read_back=None if checkpoint is None else name_checkpoint(checkpoint, str(winner), self._job.settings.arch),
-        )
-
-    def _finalist(self, place: int, row: Standing, leader: Standing | None, verdict: str) -> Finalist:
-        is_tied = verdict in ("tied", "cannot tell") and row.state == "in" and row.chance >= _TIED
-        features = {each.model: each.scores[self._job.scorer] for each in self._job.finalists}
-        foretold = (
-            foretell(
-                row.item_scores,
-                features[row.model],
-                row.level,
-                stage=row.stage,
-                seed=self._job.settings.seed,
-            )
-            if row.level is not None and verdict != "cannot tell" and row.state != "failed"
-            else None
-        )
-        return Finalist(
-            place=1 if is_tied else place,
-            model=row.model,
-            state=row.state,
-            score=row.score if row.num_folds else None,
-            num_items=len(row.item_scores),
-            epochs=_epochs(row.stage) if row.num_folds else 0,
-            rate=self._rate(row.notch) if row.num_folds else None,
-            chance=row.chance,
-            predicted=None if foretold is None else foretold.score,
-            interval=None if foretold is None else foretold.interval,
-            seconds=self._seconds.get(row.model, 0.0),
-        )
-
-    def _winners_checkpoint(self, leader: Standing) -> Path | None:
-        """The newest of the first fold."""
-        folder = self._folder(leader.model) / f"rate{leader.notch:+d}-fold0"
-        return max(folder.glob("epoch-*"), default=None)
-
-
-def _epochs(stage: int) -> int:
-    return sum(CYCLES[: stage + 1])
-
-
-def _failed(place: int, model: str) -> Finalist:
-    return Finalist(
-        place=place,
-        model=model,
-        state="failed",
-        score=None,
-        num_items=0,
-        epochs=0,
-        rate=None,
-        chance=0.0,
-        predicted=None,
-        interval=None,
-        seconds=0.0,
-    )
+    def _lost(self, race: FinalsRace) -> list[str]:
+        """Those that could not begin and those that could not go on."""
+        racing = {row.model: row.state for row in race.standings()}
+        return [
+            model
+            for model in self._job.stamps
+            if racing.get(model) == "failed" or (model not in racing and model in self._errors)
+        ]

@@ -10,6 +10,7 @@ gone, earlier stages are run again.
 """
 
 import contextlib
+import itertools
 import pickle
 import shutil
 import zlib
@@ -25,9 +26,10 @@ from numpy.typing import NDArray
 
 from modelhound.compat import import_timm
 from modelhound.data import Dataset
-from modelhound.errors import RequestError, StoreError, explain_error
+from modelhound.errors import RequestError, StoreError, explain_error, is_out_of_memory
 from modelhound.features import build_network
 from modelhound.finals.held_items import HeldItems
+from modelhound.finals.hourglass import Hourglass, TimeUpError
 from modelhound.meter import seconds_now
 from modelhound.models import ModelRef, source_of
 from modelhound.records import EpochDone, pack_items, to_plain
@@ -47,6 +49,7 @@ _SMALL_BATCHES = (8, 32)  # the least and the most
 _LEAST_STEPS = 16  # in an epoch: two epochs of fewer steps say next to nothing (see docs/trust.md)
 _MANY_ITEMS = 4096  # from here on, batches are as `hound train` takes them
 _STEPS_TIMED = 2
+_TESTING_SHARE = 1 / 3  # of what learning from an item takes, that testing it does
 
 
 class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +71,10 @@ class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     """For checkpoints; without it there is one stage only."""
     probe: bool = False
     """Only find out how long a step takes."""
+    expected_seconds: float = 0.0
+    """Of all its stages, where nothing else runs; 0 where nobody knows."""
+    seconds_left: float | None = None
+    """A trial that will not be over by then is given up as soon as its steps say so; a probe tells what it has seen."""
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +87,10 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """Of a probe: for one item."""
     checkpoint: str = ""
     error: str = ""
+    try_again: bool = False
+    """Whether the error says nothing of the network."""
+    is_given_up: bool = False
+    """Whether it would not have been over in time; there is nothing else to tell then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +110,18 @@ class Classroom:
 
 def run_trial(request: TrialRequest, room: Classroom) -> TrialResult:
     """Run it here; whatever a network raises is told in the result, and only what is not its fault is raised."""
+    hourglass = Hourglass(request.seconds_left)
     try:
+        hourglass.check()
         if request.probe:
             return _time_steps(request, room)
-        return _run_stages(request, room)
+        return _run_stages(request, room, hourglass)
     except (RequestError, StoreError):
         raise
+    except TimeUpError:
+        return TrialResult(is_given_up=True)
     except Exception as error:  # a stranger's network: it diverges, runs out of memory, cannot be trained
-        return TrialResult(error=explain_error(error))
+        return TrialResult(error=explain_error(error), try_again=is_out_of_memory(error))
     finally:
         if request.device.startswith("cuda"):
             torch.cuda.empty_cache()  # others train on the same device
@@ -128,25 +143,26 @@ def run_trial_elsewhere(request: dict[str, Any], items: str, num_processes: int)
 
 
 def _time_steps(request: TrialRequest, room: Classroom) -> TrialResult:
-    """Seconds per item of learning, after a first step that takes longer."""
+    """Seconds per item of learning, after a first step that takes longer; by that one alone where it took all the time."""
     bench = _set_up(request, room, stage=0)
     batches = _batches(bench, room, room.learned_from(request.fold), epochs=_STEPS_TIMED + 1)
     prepare_to_learn(bench)
     bench.laps.begin()
-    num_items, started = 0, 0.0
+    began = ended = seconds_now()
+    item_seconds: list[float] = []
     with contextlib.closing(batches):
-        for number in range(_STEPS_TIMED + 1):
-            moved = next(batches)
+        for moved in itertools.islice(batches, _STEPS_TIMED + 1):
             float(bench.stepper.step(moved, bench.laps))
             bench.laps.end_step()
-            if number == 0:
-                started = seconds_now()
-            else:
-                num_items += len(moved)
-    return TrialResult(seconds=(seconds_now() - started) / max(1, num_items), num_steps=_STEPS_TIMED)
+            item_seconds.append((seconds_now() - ended) / max(1, len(moved)))
+            ended = seconds_now()
+            if request.seconds_left is not None and ended - began > request.seconds_left:
+                break
+    timed = item_seconds[1:] or item_seconds
+    return TrialResult(seconds=sum(timed) / max(1, len(timed)), num_steps=len(timed))
 
 
-def _run_stages(request: TrialRequest, room: Classroom) -> TrialResult:
+def _run_stages(request: TrialRequest, room: Classroom, hourglass: Hourglass) -> TrialResult:
     """This stage, and those before it of which no checkpoint is left."""
     last, seconds = len(request.cycles) - 1, 0.0
     result = TrialResult()
@@ -157,7 +173,7 @@ def _run_stages(request: TrialRequest, room: Classroom) -> TrialResult:
         if keeper is not None and stage > 0:
             keeper.load(bench.trainable, bench.stepper.optimiser, model=request.model, identity=identity)
         started = seconds_now()
-        _learn(bench, room, room.learned_from(request.fold), epochs=request.cycles[stage])
+        _learn(bench, room, room.learned_from(request.fold), hourglass, epochs=request.cycles[stage])
         scores, loss = _test(bench, room, room.tested_on(request.fold))
         seconds += seconds_now() - started
         checkpoint = _keep(keeper, bench, request, stage, identity) if keeper is not None else None
@@ -189,8 +205,7 @@ def _first_missing(request: TrialRequest, identity: str) -> int:
 
 
 def _set_up(request: TrialRequest, room: Classroom, *, stage: int) -> Bench:
-    source, _, name = request.model.partition(":")
-    model, settings = ModelRef(source, name), request.model_settings
+    model, settings = ModelRef.parse(request.model), request.model_settings
     weights = source_of(model).read_weights(model.name) if settings.weights == "pretrained" else None
     network = build_network(model, weights, settings, seed=request.seed)
     learned, tested = room.learned_from(request.fold), room.tested_on(request.fold)
@@ -218,15 +233,19 @@ def _choose_batch(num_items: int) -> int | None:
     return max(1, min(num_items, max(least, min(most, num_items // _LEAST_STEPS))))
 
 
-def _learn(bench: Bench, room: Classroom, positions: NDArray[np.int64], *, epochs: int) -> None:
+def _learn(bench: Bench, room: Classroom, positions: NDArray[np.int64], hourglass: Hourglass, *, epochs: int) -> None:
     torch.manual_seed(bench.recipe.seed)  # dropout
     prepare_to_learn(bench)
     bench.laps.begin()
     log = LossLog(bench.device)
+    num_items = bench.course.steps_per_epoch * bench.course.batch * epochs
+    testing = len(bench.test) * _TESTING_SHARE / max(1, num_items)
+    hourglass.begin(bench.course.steps_per_epoch * epochs, share_after=testing)
     with contextlib.closing(_batches(bench, room, positions, epochs=epochs)) as batches:
         for moved in batches:
             log.add(bench.stepper.step(moved, bench.laps))
             bench.laps.end_step()
+            hourglass.check()
     log.finish()
 
 

@@ -7,6 +7,8 @@ import sys
 import traceback
 from typing import Any
 
+from modelhound.errors import is_out_of_memory
+
 
 def _serve() -> None:
     # Whatever a function prints must not be taken for a reply: replies go through a copy, and prints to the last words.
@@ -20,7 +22,8 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"value": pkgutil.resolve_name(question["function"])(*question["arguments"])}
     except Exception as error:
-        return {"error": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
+        kind = MemoryError if is_out_of_memory(error) else type(error)  # libraries have many names for it
+        return {"error": kind.__name__, "message": str(error), "traceback": traceback.format_exc()}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Self
 
 import torch
 
-from modelhound.compat import is_out_of_memory
+from modelhound.errors import is_out_of_memory
 from modelhound.features.engine import Rows
 from modelhound.meter import Lanes
 

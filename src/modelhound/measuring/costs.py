@@ -88,4 +88,4 @@ def search_once(
 
 def _seconds(measured: Sequence[ModelMeasured], *phases: str) -> tuple[float, ...]:
     """Of these phases together, one sample per search."""
-    return tuple(sum(each.total for each in record.phases if each.phase in phases) for record in measured)
+    return tuple(record.seconds_of(*phases) for record in measured)

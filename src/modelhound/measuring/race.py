@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from modelhound.compat import is_out_of_memory
-from modelhound.errors import RequestError, StoreError, explain_error
+from modelhound.errors import RequestError, StoreError, explain_error, is_out_of_memory
 from modelhound.features.engine import Rows
 from modelhound.features.many import Session
 from modelhound.features.workshop import Specimen

@@ -143,7 +143,7 @@ def _notes(seen: Seen, dataset: Dataset, scores: Scores, layer: int) -> list[str
     told = next((scores.values[name].value for name in ACCURACY_SCORERS if name in scores.values), None)
     if dataset.task == "classification" and told is not None and told < _NOTHING / len(dataset.class_names):
         notes.append(
-            "its features tell nothing of the labels: features that are the same for every item score near 0, because each "
+            "features tell nothing of the labels: features that are the same for every item score near 0, because each "
             "item is judged by the others"
         )
     if seen.num_layers > 1:

@@ -18,12 +18,12 @@ from modelhound.meter.disk import disk_bytes_read
 from modelhound.meter.lanes import Lanes
 from modelhound.meter.machine import (
     available_memory,
+    choose_precision,
     count_cores,
     describe_machine,
     digest_of_code,
     installed_version,
     resolve_device,
-    usual_precision,
 )
 from modelhound.meter.memory import PeakMemory, peak_bytes, process_bytes
 from modelhound.meter.phases import Meter
@@ -42,6 +42,7 @@ __all__ = [
     "SamplingPlan",
     "Telemetry",
     "available_memory",
+    "choose_precision",
     "count_cores",
     "cpu_seconds_now",
     "describe_machine",
@@ -53,6 +54,5 @@ __all__ = [
     "resolve_device",
     "seconds_now",
     "take_samples",
-    "usual_precision",
     "utc_now",
 ]

@@ -22,12 +22,12 @@ from modelhound.records import Machine
 
 __all__ = [
     "available_memory",
+    "choose_precision",
     "count_cores",
     "describe_machine",
     "digest_of_code",
     "installed_version",
     "resolve_device",
-    "usual_precision",
 ]
 
 _NOT_THERE = "none"
@@ -84,11 +84,16 @@ def resolve_device(wanted: str) -> str:
     return f"cuda:{int(index or 0)}"
 
 
-def usual_precision(device: str) -> str:
-    """What auto means where a network is run: bf16 on a GPU that has it, else fp32."""
+def choose_precision(wanted: str, device: str) -> str:
+    """fp32 or bf16, where networks are run; auto means bf16 on a GPU that has it, else fp32."""
     import torch
 
-    return "bf16" if device.startswith("cuda") and torch.cuda.is_bf16_supported() else "fp32"
+    if not device.startswith("cuda"):
+        return "fp32" if wanted == "auto" else wanted
+    has_bf16 = torch.cuda.is_bf16_supported()
+    if wanted == "bf16" and not has_bf16:
+        raise RequestError(f"cannot use --precision bf16 on {device}: expected a GPU that has it, use fp32")
+    return ("bf16" if has_bf16 else "fp32") if wanted == "auto" else wanted
 
 
 def describe_machine() -> Machine:

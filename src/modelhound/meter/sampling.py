@@ -66,7 +66,7 @@ class Samples:
     warm_up_seconds: float
     sampling_seconds: float
     """All of it together, from the first counted call to the last."""
-    num_warm_ups: int
+    num_warmup: int
     stopped: Literal["settled", "budget", "count"]
 
 
@@ -81,7 +81,7 @@ def take_samples(
     time_once = _cuda_timer(device) if device.startswith("cuda") else _host_timer
     first = time_once(call)[2]
     warm_up_start = seconds_now()
-    num_warm_ups = _warm_up(call, plan, time_once, first)
+    num_warmup = _warm_up(call, plan, time_once, first)
     warm_up_seconds = seconds_now() - warm_up_start
     if before_sampling is not None:
         before_sampling()
@@ -110,7 +110,7 @@ def take_samples(
         wall_seconds=tuple(each[2] for each in taken),
         warm_up_seconds=warm_up_seconds,
         sampling_seconds=seconds_now() - start,
-        num_warm_ups=num_warm_ups,
+        num_warmup=num_warmup,
         stopped=stopped,
     )
 

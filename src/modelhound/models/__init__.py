@@ -2,6 +2,7 @@
 
 from modelhound.models.catalogue import (
     SOURCES,
+    check_any_fits,
     check_arch,
     describe_models,
     find_cards,
@@ -9,7 +10,7 @@ from modelhound.models.catalogue import (
     source_of,
     stamp_own,
 )
-from modelhound.models.source import ModelCard, ModelRef, ModelSource, Network, Weights
+from modelhound.models.source import ModelCard, ModelRef, ModelSource, Network, Weights, suitable_layout
 
 __all__ = [
     "SOURCES",
@@ -18,10 +19,12 @@ __all__ = [
     "ModelSource",
     "Network",
     "Weights",
+    "check_any_fits",
     "check_arch",
     "describe_models",
     "find_cards",
     "find_models",
     "source_of",
     "stamp_own",
+    "suitable_layout",
 ]

@@ -7,7 +7,7 @@ Nothing here loads weights or imports torch.
 
 import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from modelhound.errors import ModelError, RequestError, UnknownModelError
 from modelhound.models.hub import HubSource
@@ -19,8 +19,18 @@ from modelhound.models.torchvision import TorchvisionSource
 from modelhound.models.where import parse_where
 from modelhound.models.zoo import ZooSource
 from modelhound.records import Progress, Watch, silent
+from modelhound.settings import DEFAULT_MODELS
 
-__all__ = ["SOURCES", "check_arch", "describe_models", "find_cards", "find_models", "source_of", "stamp_own"]
+__all__ = [
+    "SOURCES",
+    "check_any_fits",
+    "check_arch",
+    "describe_models",
+    "find_cards",
+    "find_models",
+    "source_of",
+    "stamp_own",
+]
 
 _OWN = ("file", "py")
 
@@ -52,6 +62,16 @@ def check_arch(arch: str | None, models: Iterable[ModelRef]) -> None:
         raise RequestError(
             f"cannot use --arch {arch!r} with {', '.join(map(str, models[:1]))}{others}: expected a model of the form "
             "file:PATH, leave it out"
+        )
+
+
+def check_any_fits(models: Sequence[ModelRef], modality: str, data: str) -> None:
+    """Single models of the wrong kind fail by themselves; a list of nothing else is a mistake."""
+    if not any(modality in source_of(model).modalities for model in models):
+        others = " or any other of the models asked for" if len(models) > 1 else ""
+        raise RequestError(
+            f"cannot use {models[0]}{others} with {data!r}: expected models of {modality}s, such as "
+            f"{DEFAULT_MODELS[modality][0]}"
         )
 
 
@@ -99,6 +119,9 @@ def stamp_own(model: ModelRef) -> str:
     return ""
 
 
+_NOT_THERE = {"file": "there is no such file or folder", "py": "there is no such module or file"}
+
+
 def _match(pattern: str) -> list[ModelRef]:
     prefix, colon, name = pattern.partition(":")
     source = SOURCES.get(prefix)
@@ -109,9 +132,8 @@ def _match(pattern: str) -> list[ModelRef]:
         )
     matches = source.find(name)
     if not matches:
-        raise UnknownModelError(
-            f"cannot find model {pattern!r}: no {prefix} model has that name" + _suggest(name, prefix)
-        )
+        why = _NOT_THERE.get(prefix, f"no {prefix} model has that name")
+        raise UnknownModelError(f"cannot find model {pattern!r}: {why}{_suggest(name, prefix)}")
     return [ModelRef(prefix, each) for each in matches]
 
 

@@ -7,7 +7,6 @@ token. What goes wrong becomes a ModelError in plain words. A hub that does not 
 """
 
 import contextlib
-import errno
 import os
 import warnings
 from collections.abc import Collection, Iterator
@@ -20,6 +19,7 @@ from huggingface_hub import errors as trouble
 from huggingface_hub.utils import disable_progress_bars, logging, validate_repo_id  # type: ignore[attr-defined]
 
 from modelhound.errors import ModelError, first_line
+from modelhound.store import is_disk_full
 
 __all__ = ["HubClient", "Snapshot", "quiet"]
 
@@ -201,7 +201,7 @@ class HubClient:
                 why = f"the hub has no such model that you may see; check the spelling, and if it is private {log_in}"
             case trouble.RemoteEntryNotFoundError():
                 why = f"it has no file {file!r}; see {page}/tree/main"
-            case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            case OSError() if is_disk_full(error):
                 why = "the disk is full; free some space, or set HF_HOME to a folder on another disk"
             case PermissionError():
                 why = f"the cache cannot be written ({first_line(error)}); make it writable, or set HF_HOME to another folder"

@@ -8,8 +8,8 @@ Nothing here knows a family of networks, what parts are good for, or where inter
 How a part is run: see `calls`.
 
 How cuts are found. A place is a cut if everything the result depends on goes through the one tensor that a module returns
-there. The graph that autograd draws of one forward tells: a node is a cut if no edge jumps over it. Only modules that lie in
-a list, or beside such lists, are looked at: the insides of a block are not worth a cut.
+there, as the graph that autograd draws of one forward tells (`cuts`). Only modules that lie in a list, or beside such lists,
+are looked at: the insides of a block are not worth a cut.
 
 How cuts are proved. All parts are run one after the other, with NaN in every stand-in, and what each returns must equal what
 the whole forward had at that place, bit by bit. A cut from which that does not work, or whose stored output would be changed in
@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from modelhound.models.calls import PROBE_TOKENS, Call, Inputs, Replay, is_size, muting, run_between
 from modelhound.models.code import name_class, name_function
+from modelhound.models.cuts import find_cuts, order_nodes
 from modelhound.models.source import Network
 from modelhound.models.watching import Seen, Watched, observe, record_outputs
 
@@ -84,10 +85,10 @@ def dissect(network: Network, inputs: Inputs) -> Anatomy:
     watched = Watched(network.module)
     with _evaluating(network.module):
         seen = observe(network, watched, inputs)
-        order = _order_nodes(seen.result.grad_fn, set(seen.sources)) if seen.result.grad_fn is not None else []
+        order = order_nodes(seen)
         calls = _sum_up_calls(seen, set(order))
         values = record_outputs(network, watched, inputs)
-        candidates = _find_cuts(seen, order)
+        candidates = find_cuts(seen, order)
         cuts, trouble = _prove(network, calls, values, candidates, inputs, writable=False)
         writable = trouble is not None and _WRITES_INTO_STAND_IN in trouble
         if writable:
@@ -109,47 +110,6 @@ def _sum_up_calls(seen: Seen, on_the_way: set[Any]) -> tuple[Call, ...]:
             )
         )
     return tuple(calls)
-
-
-def _find_cuts(seen: Seen, order: Sequence[Any]) -> tuple[int, ...]:
-    """Numbers of the calls after which everything depends on what they returned alone."""
-    place = {node: number for number, node in enumerate(order)}
-    # An edge leads from a node to those it was computed from; `reach` is how far edges from later nodes jump back.
-    alone = set()
-    reach = len(order)
-    for number in range(len(order) - 1, -1, -1):
-        node = order[number]
-        if reach >= number:
-            alone.add(node)
-        if node in seen.sources:
-            reach = min(reach, -1 if len(seen.sources) > 1 else number)
-            continue
-        reach = min([reach, *(place[before] for before, _ in node.next_functions if before in place)])
-    cuts: dict[Any, int] = {}
-    for number, node in enumerate(seen.nodes):
-        if node is not None and node in alone and node is not seen.result.grad_fn:
-            cuts[node] = number  # of several calls that return the same tensor the last one
-    return tuple(sorted(cuts.values()))
-
-
-def _order_nodes(end: Any, sources: set[Any]) -> list[Any]:
-    """All nodes on paths from a source to `end`, each after those it was computed from."""
-    leads_to_source: dict[Any, bool] = {}
-    order: list[Any] = []
-    stack: list[tuple[Any, bool]] = [(end, False)]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            befores = [before for before, _ in node.next_functions if before is not None]
-            leads_to_source[node] = node in sources or any(leads_to_source.get(before, False) for before in befores)
-            if leads_to_source[node]:
-                order.append(node)
-        elif node not in leads_to_source:
-            leads_to_source[node] = False
-            stack.append((node, True))
-            if node not in sources:
-                stack.extend((before, False) for before, _ in node.next_functions if before is not None)
-    return order
 
 
 def _describe(

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     from modelhound.data import InputForm, Modality
 
-__all__ = ["BUILDING", "ModelCard", "ModelRef", "ModelSource", "Network", "Weights", "is_glob", "match_names"]
+__all__ = [
+    "BUILDING",
+    "ModelCard",
+    "ModelRef",
+    "ModelSource",
+    "Network",
+    "Weights",
+    "is_glob",
+    "match_names",
+    "suitable_layout",
+]
 
 Weights = Mapping[str, "torch.Tensor"]
 
@@ -36,6 +46,12 @@ class ModelRef:
 
     source: str
     name: str
+
+    @classmethod
+    def parse(cls, text: str) -> "ModelRef":
+        """The reference that was written so."""
+        source, _, name = text.partition(":")
+        return cls(source, name)
 
     def __str__(self) -> str:
         return f"{self.source}:{self.name}"
@@ -89,6 +105,13 @@ class Network:
         return any(
             isinstance(each, nn.Conv2d) and each.groups == each.in_channels > 1 for each in self.module.modules()
         )
+
+
+def suitable_layout(device: str, *, is_depthwise: bool) -> "torch.memory_format":
+    """The order of images in memory that suits convolutions best where a network is only run."""
+    import torch
+
+    return torch.contiguous_format if is_depthwise and device != "cpu" else torch.channels_last
 
 
 class ModelSource(Protocol):

@@ -15,8 +15,7 @@
 Nothing here knows what the seconds mean.
 """
 
-from modelhound.profiling.benches import Bench, Workload, prepare_bench
-from modelhound.profiling.configurations import Configuration, configurations_of
-from modelhound.profiling.jobs import profile_configuration
+from modelhound.profiling.rounds import work_folder
+from modelhound.profiling.series import Series
 
-__all__ = ["Bench", "Configuration", "Workload", "configurations_of", "prepare_bench", "profile_configuration"]
+__all__ = ["Series", "work_folder"]

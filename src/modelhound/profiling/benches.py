@@ -20,7 +20,7 @@ from modelhound.errors import ModelError, RequestError
 from modelhound.features.costing import usable_memory
 from modelhound.features.workshop import Specimen, Workshop
 from modelhound.meter import count_cores
-from modelhound.models import ModelRef, Network, source_of
+from modelhound.models import ModelRef, Network, source_of, suitable_layout
 from modelhound.models.parts import PROBE_TOKENS, all_tensors
 from modelhound.profiling.layers import Layers, find_layers
 from modelhound.profiling.stand_ins import STAND_IN_NOTE, find_stand_in
@@ -57,8 +57,8 @@ class Bench:
         return len(self.layers.anatomy.parts)
 
     def layout(self, device: str) -> torch.memory_format:
-        """The order in memory that suits it, as in `features.workshop`: depthwise convolutions on CUDA are the exception."""
-        return torch.contiguous_format if self.is_depthwise and device != "cpu" else torch.channels_last
+        """The order in memory that suits it."""
+        return suitable_layout(device, is_depthwise=self.is_depthwise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from modelhound.data import Batch, Dataset, InputForm, Tokenising, load_batches
 from modelhound.data.loading import BATCHES_AHEAD
-from modelhound.errors import RequestError, StoreError
+from modelhound.errors import RequestError, StoreError, system_reason
 from modelhound.models import Network
 from modelhound.models.parts import Anatomy, Inputs, run_part
 from modelhound.profiling.weight_files import forget
 from modelhound.records import Progress, Watch, silent
+from modelhound.store import told_by_the_system
 
 __all__ = ["Meal", "Stored", "decoded_meals", "store_outputs", "stored_meals"]
 
@@ -148,10 +149,11 @@ def _save(path: Path, value: Tensor, inputs: Inputs) -> None:
     if isinstance(inputs, Mapping):
         held |= {f"{_INPUT}{name}": tensor.contiguous() for name, tensor in inputs.items()}
     try:
-        save_file(held, path)
-    except Exception as error:  # safetensors has errors of its own for a disk that is full
+        with told_by_the_system():
+            save_file(held, path)
+    except OSError as error:
         raise StoreError(
-            f"cannot store outputs in {str(path.parent)!r}: {error}; free some space, ask for fewer --batches, "
+            f"cannot store outputs in {str(path.parent)!r}: {system_reason(error)}; free some space, ask for fewer --batches, "
             "or set MODELHOUND_CACHE to another disk"
         ) from error
     forget([path])

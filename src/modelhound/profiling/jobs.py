@@ -102,8 +102,8 @@ def profile_configuration(
         num_batches_asked=workload.num_batches_asked,
         num_warmup=workload.num_warmup,
         num_items=workload.num_items,
-        num_weight_bytes=ran.num_weight_bytes,
-        num_input_bytes_per_item=_input_bytes(configuration, stage),
+        weight_bytes=ran.weight_bytes,
+        input_bytes_per_item=_input_bytes(configuration, stage),
         flops_per_item=sum(bench.layers.flops_per_item(share.first, share.stop) for share in shares),
         phases=ran.meter.samples,
         wall_seconds=ran.wall_seconds,
@@ -146,7 +146,7 @@ class _Ran:
     meter: Meter
     wall_seconds: float
     read_seconds: float
-    num_weight_bytes: int
+    weight_bytes: int
     features: list[Tensor]
     """Of each head."""
 
@@ -172,7 +172,7 @@ def _run(configuration: Configuration, shares: list[_Share], stage: Stage) -> _R
         meter=meter,
         wall_seconds=wall_seconds,
         read_seconds=meter.samples[0].total,
-        num_weight_bytes=num_bytes,
+        weight_bytes=num_bytes,
         features=features,
     )
 

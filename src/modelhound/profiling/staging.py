@@ -18,7 +18,7 @@ import torch
 
 from modelhound.data import Dataset, load_batches
 from modelhound.data.loading import BATCHES_AHEAD
-from modelhound.meter import usual_precision
+from modelhound.meter import choose_precision
 from modelhound.models import Network
 from modelhound.profiling.assembling import assemble, move
 from modelhound.profiling.benches import Bench, plan_workload
@@ -46,7 +46,7 @@ def open_stage(
 ) -> AbstractContextManager[Stage]:
     """Everything is done before this returns; leaving the context removes the stored outputs. Of `loader`, how far ahead and
     whether pinned is taken over; batch and workers are in the settings."""
-    dtype = _choose_dtype(settings, device)
+    dtype = torch.bfloat16 if choose_precision(settings.precision, device) == "bf16" else torch.float32
     network = _build_whole(bench, device, dtype)
     warm_up_scoring(settings, device)
     workload = plan_workload(bench, dataset, settings, device=device, network=network)
@@ -100,11 +100,6 @@ def _kept(stage: Stage, folder: Path) -> Iterator[Stage]:
     finally:
         gc.unfreeze()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _choose_dtype(settings: ProfileSettings, device: str) -> torch.dtype:
-    precision = usual_precision(device) if settings.precision == "auto" else settings.precision
-    return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
 def _build_whole(bench: Bench, device: str, dtype: torch.dtype) -> Network:

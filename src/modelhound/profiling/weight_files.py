@@ -20,7 +20,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from modelhound.errors import StoreError
+from modelhound.errors import StoreError, system_reason
+from modelhound.store import told_by_the_system
 
 __all__ = ["forget", "perturbed", "read_all", "read_some", "write_tensors"]
 
@@ -42,13 +43,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> int:
             aliases[name] = owner  # one tensor under two names, such as a tied embedding
     unfinished = path.with_name(f".{path.name}")
     try:
-        save_file(kept, unfinished, metadata={_ALIASES: json.dumps(aliases)})
+        with told_by_the_system():
+            save_file(kept, unfinished, metadata={_ALIASES: json.dumps(aliases)})
         _flush(unfinished)
         unfinished.replace(path)
-    except Exception as error:  # safetensors has errors of its own for a disk that is full
+    except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise StoreError(
-            f"cannot write weights to {str(path)!r}: {error}; free some space, or set MODELHOUND_CACHE to another disk"
+            f"cannot write weights to {str(path)!r}: {system_reason(error)}; free some space, or set MODELHOUND_CACHE to "
+            "another disk"
         ) from error
     return path.stat().st_size
 

@@ -11,9 +11,13 @@ __all__ = ["Finalist", "FinalsAnswer", "FinalsCosts", "TrialDone"]
 
 
 class FinalsCosts(Record, frozen=True, kw_only=True, tag="finals costs"):
-    """What an epoch over all items takes, found out by a few steps of each finalist."""
+    """What an epoch over all items takes, found out by a few steps of each finalist, and time that no trial came of."""
 
     epoch_seconds: dict[str, float]
+    probing_seconds: float = 0.0
+    """What finding that out took."""
+    given_up_seconds: float = 0.0
+    """Of a trial that would not have ended within the budget."""
 
 
 class TrialDone(Record, frozen=True, kw_only=True, tag="trial"):
@@ -36,10 +40,14 @@ class TrialDone(Record, frozen=True, kw_only=True, tag="trial"):
     """Mean over the items of the fold."""
     seconds: float = 0.0
     """Learning and testing, without reading weights and items."""
+    waited_seconds: float = 0.0
+    """From the end of the trial before it, or the start of the rung, to its own: those of a race add up to what it took."""
     at_once: int = 1
     """How many trials ran beside each other."""
     error: str = ""
     """Why it came to nothing: the loss was no number, memory ran out."""
+    try_again: bool = False
+    """Whether the next start does, because its end says nothing of the network: memory ran out, or its process was ended."""
 
 
 class Finalist(msgspec.Struct, frozen=True, kw_only=True):

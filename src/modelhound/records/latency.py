@@ -31,6 +31,11 @@ class LatencyPoint(msgspec.Struct, frozen=True, kw_only=True):
         return self.image or self.tokens or 0
 
     @property
+    def width(self) -> float:
+        """Of its numbers in memory, where those of fp32 have width 1: costs are counted in fp32."""
+        return 0.5 if self.precision in ("bf16", "fp16") else 1.0
+
+    @property
     def shape_text(self) -> str:
         return f"batch {self.batch}, {self.held_text('batch')}"
 
@@ -104,7 +109,7 @@ class LatencyMeasured(Record, frozen=True, kw_only=True, tag="latency_point"):
     first_call_seconds: float
     compile_seconds: float | None = None
     """Of the first call what a later one does not need, where compiling was asked for."""
-    num_warm_ups: int
+    num_warmup: int
     stopped: str
     """settled: the interval is narrow enough; budget or count: it was stopped before."""
     convention: str = "adaptive"

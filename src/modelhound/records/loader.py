@@ -2,7 +2,7 @@
 
 import msgspec
 
-from modelhound.records.run import PhaseSamples, Record
+from modelhound.records.run import PhaseSamples, PhasesTimed, Record
 from modelhound.settings import LoaderSettings
 
 __all__ = [
@@ -55,7 +55,7 @@ class LoadMeasured(Record, frozen=True, kw_only=True, tag="loader_load"):
     disk_bytes: int | None
 
 
-class FeedMeasured(Record, frozen=True, kw_only=True, tag="loader_run"):
+class FeedMeasured(PhasesTimed, frozen=True, kw_only=True, tag="loader_run"):
     """One run for real: a model fed by a DataLoader, from the start of the workers to their end."""
 
     item_kind: str
@@ -77,7 +77,7 @@ class FeedMeasured(Record, frozen=True, kw_only=True, tag="loader_run"):
     @property
     def other_seconds(self) -> float:
         """What the phases leave over: starting, stopping, Python."""
-        return self.wall_seconds - sum(samples.total for samples in self.phases)
+        return self.totals()["other"]
 
 
 class TuneMeasured(Record, frozen=True, kw_only=True, tag="loader_tune"):
@@ -110,6 +110,7 @@ class PairFailed(Record, frozen=True, kw_only=True, tag="loader_failure"):
 
     item_kind: str
     for_model: str | None
+    """Not `model`: of whatever model a record has, something was measured (see `store.list_runs`)."""
     batch: int
     workers: int
     phase: str

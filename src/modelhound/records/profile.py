@@ -2,7 +2,7 @@
 
 import msgspec
 
-from modelhound.records.run import PhaseSamples, Record
+from modelhound.records.run import PhaseSamples, PhasesTimed
 
 __all__ = [
     "BottleneckFound",
@@ -23,7 +23,7 @@ class ScoringTimed(msgspec.Struct, frozen=True, kw_only=True):
     seconds: tuple[float, ...]
 
 
-class ConfigurationProfiled(Record, frozen=True, kw_only=True, tag="profile"):
+class ConfigurationProfiled(PhasesTimed, frozen=True, kw_only=True, tag="profile"):
     """One job from the file of weights to the score, timed phase by phase."""
 
     model: str
@@ -47,9 +47,9 @@ class ConfigurationProfiled(Record, frozen=True, kw_only=True, tag="profile"):
     num_batches_asked: int
     num_warmup: int
     num_items: int
-    num_weight_bytes: int
+    weight_bytes: int
     """Read from files."""
-    num_input_bytes_per_item: int
+    input_bytes_per_item: int
     """Stored output of the layer before, or 0 where items are decoded."""
     flops_per_item: float
     phases: tuple[PhaseSamples, ...]
@@ -66,6 +66,7 @@ class ConfigurationProfiled(Record, frozen=True, kw_only=True, tag="profile"):
     scorings: tuple[ScoringTimed, ...]
     """Of one head; timed once for all configurations of a model on a data set and device, whose features are alike."""
     peak_memory_bytes: int
+    """Of the GPU, else of the whole process, while its batches were run."""
     notes: tuple[str, ...] = ()
     load_seconds: tuple[float, ...] = ()
     """Waiting for each batch and for the end of loading, where nothing computes meanwhile. Empty where items are not decoded,
@@ -75,13 +76,6 @@ class ConfigurationProfiled(Record, frozen=True, kw_only=True, tag="profile"):
     def key(self) -> str:
         """Tells it from all others of the same run."""
         return "\0".join((self.model, self.configuration, self.data, self.device))
-
-    def seconds_of(self, phase: str) -> float:
-        return sum(each.total for each in self.phases if each.phase == phase)
-
-    def samples_of(self, phase: str) -> tuple[float, ...]:
-        """One per occurrence; none where the phase was never entered."""
-        return next((each.seconds for each in self.phases if each.phase == phase), ())
 
 
 class BottleneckFound(msgspec.Struct, frozen=True, kw_only=True):

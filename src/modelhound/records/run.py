@@ -1,10 +1,22 @@
 """What every run has: its machine, its starts, its failures, and how far it has come."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
-__all__ = ["Failure", "ItemSkipped", "Machine", "PhaseSamples", "Progress", "Record", "RunStarted", "Watch", "silent"]
+__all__ = [
+    "Failure",
+    "ItemSkipped",
+    "Machine",
+    "PhaseSamples",
+    "PhasesTimed",
+    "Progress",
+    "Record",
+    "RunStarted",
+    "Watch",
+    "silent",
+]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -35,6 +47,27 @@ class PhaseSamples(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> float:
         return sum(self.seconds)
+
+
+class PhasesTimed(Record, frozen=True, kw_only=True):
+    """A record of something that was timed phase by phase, and as a whole on the same clock."""
+
+    if TYPE_CHECKING:  # each record says where among its fields they stand: here they would come before all others
+        phases: tuple[PhaseSamples, ...]
+        wall_seconds: float
+
+    def seconds_of(self, *phases: str) -> float:
+        """Of these phases together."""
+        return sum(each.total for each in self.phases if each.phase in phases)
+
+    def samples_of(self, phase: str) -> tuple[float, ...]:
+        """One per occurrence; none where the phase was never entered."""
+        return next((each.seconds for each in self.phases if each.phase == phase), ())
+
+    def totals(self) -> dict[str, float]:
+        """Seconds of each phase, and under "other" what they leave over of the whole."""
+        found = {each.phase: each.total for each in self.phases}
+        return {**found, "other": found.get("other", 0.0) + self.wall_seconds - sum(found.values())}
 
 
 class RunStarted(Record, frozen=True, kw_only=True, tag="started"):

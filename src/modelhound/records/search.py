@@ -3,12 +3,12 @@
 import msgspec
 
 from modelhound.records.finals import FinalsAnswer
-from modelhound.records.run import PhaseSamples, Record
+from modelhound.records.run import PhaseSamples, PhasesTimed, Record
 
 __all__ = ["ModelDropped", "ModelMeasured", "RankedModel", "Ranking"]
 
 
-class ModelMeasured(Record, frozen=True, kw_only=True, tag="model"):
+class ModelMeasured(PhasesTimed, frozen=True, kw_only=True, tag="model"):
     """One model, finished: its size, its scores and where its time went."""
 
     model: str
@@ -23,6 +23,7 @@ class ModelMeasured(Record, frozen=True, kw_only=True, tag="model"):
     phases: tuple[PhaseSamples, ...]
     wall_seconds: float
     peak_memory_bytes: int
+    """Of the GPU, else of the whole process, until this model was done; models that run at once share it."""
     notes: tuple[str, ...] = ()
     """What a person should know of this result, in sentences."""
 

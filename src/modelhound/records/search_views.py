@@ -54,7 +54,7 @@ class SearchForeseen(msgspec.Struct, frozen=True, kw_only=True):
     """If no model is dropped."""
     least_seconds: float
     """If nearly all are dropped at the first rung."""
-    peak_bytes: int
+    peak_memory_bytes: int
     flops: float
     """If every model ran by itself; `_run`: as planned."""
     flops_run: float

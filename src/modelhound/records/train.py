@@ -2,7 +2,7 @@
 
 import msgspec
 
-from modelhound.records.run import PhaseSamples, Record
+from modelhound.records.run import PhaseSamples, PhasesTimed, Record
 
 __all__ = [
     "DATA_PHASES",
@@ -87,7 +87,7 @@ class TelemetrySample(msgspec.Struct, frozen=True, kw_only=True):
     """Why the GPU ran below its clock, such as power or heat."""
 
 
-class RankTrained(Record, frozen=True, kw_only=True, tag="rank"):
+class RankTrained(PhasesTimed, frozen=True, kw_only=True, tag="rank"):
     """Where the time of one rank of one training run went."""
 
     model: str
@@ -102,6 +102,7 @@ class RankTrained(Record, frozen=True, kw_only=True, tag="rank"):
     wall_seconds: float
     """Of the whole loop, by a clock of its own: the phases add up to it."""
     peak_memory_bytes: int
+    """Of this rank's GPU, else of its whole process."""
     num_workers: int
     telemetry: tuple[TelemetrySample, ...] = ()
 

@@ -258,10 +258,10 @@ def _reading(records: Sequence[ConfigurationProfiled]) -> str:
         rows.append(
             [
                 record.model,
-                f"{record.num_weight_bytes / 1e6:,.0f} MB",
+                f"{record.weight_bytes / 1e6:,.0f} MB",
                 seconds_text(median(cold)) if cold else "cannot be told here",
                 seconds_text(median(warm)),
-                f"{record.num_weight_bytes / median(cold) / 1e9:.2f} GB/s" if cold else "–",
+                f"{record.weight_bytes / median(cold) / 1e9:.2f} GB/s" if cold else "–",
                 seconds_text(record.seconds_of("build model")),
                 seconds_text(record.usual_build_seconds[0]) if record.usual_build_seconds else "–",
             ]

@@ -6,15 +6,22 @@ Nothing here knows a verb: what is shown follows from how records and answers ar
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from modelhound.analysis.wording import plural
-from modelhound.records import Failure, ItemSkipped, RunStarted
+from modelhound.analysis.wording import list_text, plural
+from modelhound.records import Failure, ItemSkipped, Record, RunStarted
 from modelhound.report.charts import Chart
-from modelhound.report.common_sections import command_section, failure_section, kicker, machine_section
+from modelhound.report.common_sections import (
+    command_section,
+    failure_section,
+    find_failures,
+    kicker,
+    machine_section,
+)
 from modelhound.report.flattening import (
     SENTENCE_KEYS,
     Scalar,
@@ -25,7 +32,7 @@ from modelhound.report.flattening import (
     is_sentence,
 )
 from modelhound.report.next_steps import before_the_end
-from modelhound.report.parts import Block, Cell, Column, Page, Remarks, Section, Table, plain_text
+from modelhound.report.parts import Block, Cell, Column, Page, Remarks, Section, Sentence, Strong, Table, plain_text
 from modelhound.report.told import Told
 from modelhound.report.verb_numbers import Numbers
 from modelhound.store import Run
@@ -35,6 +42,21 @@ __all__ = ["any_page"]
 _MOST_BESIDE_ANSWER = 3
 _MOST_FIGURES = 4
 _MOST_REMARKS = 10
+_BESIDE_RESULTS = (RunStarted, Failure, ItemSkipped)
+_NOUNS = {
+    "latency point": "point",
+    "latency failed": "failed point",
+    "latency ceilings": "ceiling",
+    "loader step": "computing time",
+    "loader load": "loading time",
+    "loader run": "run",
+    "profile": "job",
+    "trained": "training",
+    "training time": "training",
+    "features time": "extraction",
+    "search time": "search run",
+}
+"""Kinds of records, as a person would count them."""
 
 
 def any_page(run: Run, charts: Sequence[Chart] = (), told: Told | None = None) -> Page:
@@ -43,7 +65,7 @@ def any_page(run: Run, charts: Sequence[Chart] = (), told: Told | None = None) -
     given = told.remarks if told and told.remarks is not None else find_sentences(answer)
     said = [_as_sentence(text) for text in given]
     first = [_as_sentence(text) for text in told.sentences] if told and told.sentences else said
-    beside = first[:_MOST_BESIDE_ANSWER]
+    beside = [_so_far(run)] if run.answer is None else first[:_MOST_BESIDE_ANSWER]
     headline = run.headline or (
         "This run is not finished." if run.answer is None else f"hound {run.verb} has finished."
     )
@@ -60,12 +82,33 @@ def any_page(run: Run, charts: Sequence[Chart] = (), told: Told | None = None) -
         title=f"{plain_text(told.answer) if told else headline} · hound {run.verb}",
         kicker=kicker(run),
         answer=told.answer if told else (_as_sentence(headline),),
-        sentences=tuple((text,) for text in beside),
+        sentences=(*((text,) for text in beside), *_failure_sentence(run)),
         figures=told.figures[:_MOST_FIGURES] if told else (),
         next_steps=told.next_steps if told else before_the_end(run) if run.answer is None else (),
         sections=tuple(section for section in found if section is not None),
         is_running=run.answer is None,
     )
+
+
+def _failure_sentence(run: Run) -> tuple[Sentence, ...]:
+    num_failed = len(find_failures(run))
+    if not num_failed:
+        return ()
+    return ((Strong(plural(num_failed, "failure")), ": what and why stands under What did not work."),)
+
+
+def _so_far(run: Run) -> str:
+    """What an unfinished run has measured: nothing of it is lost."""
+    kinds = Counter(_noun(record) for record in run.records if not isinstance(record, _BESIDE_RESULTS))
+    told = [plural(count, noun) for noun, count in kinds.most_common()]
+    if not told:
+        return "Nothing has been measured yet."
+    return f"Measured so far: {list_text(told)}. Going on keeps all of it."
+
+
+def _noun(record: Record) -> str:
+    kind = str(record.__struct_config__.tag).replace("_", " ")
+    return _NOUNS.get(kind, f"{kind} record")
 
 
 def _as_sentence(headline: str) -> str:
@@ -125,7 +168,7 @@ def _as_text(value: object) -> str:
 
 
 def _record_section(run: Run) -> Section | None:
-    records = [each for each in run.records if not isinstance(each, RunStarted | Failure | ItemSkipped)]
+    records = [each for each in run.records if not isinstance(each, _BESIDE_RESULTS)]
     tables = [
         flat_table(f"{plural(len(rows), 'record')} of kind {kind}", rows)
         for kind, rows in flat_rows_by_kind(records).items()

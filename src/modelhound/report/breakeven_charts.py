@@ -14,7 +14,7 @@ from modelhound.report.charts import COLOURS, SECONDS, Chart, Row, log_ticks
 from modelhound.report.theme import HALOS
 from modelhound.report.writing import file_name
 
-__all__ = ["breakeven_charts", "models_chart", "search_chart", "times_chart"]
+__all__ = ["breakeven_charts"]
 
 _JOBS = {
     "full": "full fine-tuning",
@@ -29,7 +29,7 @@ _MOST_TICKS = 20
 
 def breakeven_charts(findings: BreakevenFindings) -> tuple[Chart, ...]:
     """All charts; those in money and energy where prices were given."""
-    charts = [times_chart(findings)]
+    charts = [_times_chart(findings)]
     units: list[tuple[str, str, float]] = [("seconds", "seconds", 1.0)]
     if findings.price_per_hour is not None:
         units.append(("money", "money", findings.price_per_hour / 3600))
@@ -39,11 +39,11 @@ def breakeven_charts(findings: BreakevenFindings) -> tuple[Chart, ...]:
         own = [each for each in findings.counts if each.model == model]
         largest = max(each.num_items for each in own)
         shown = [each for each in own if each.num_items == largest]
-        charts += [models_chart(shown, unit, title, factor) for unit, title, factor in units]
-    return (*charts, *([search_chart(findings)] if findings.ways else []))
+        charts += [_models_chart(shown, unit, title, factor) for unit, title, factor in units]
+    return (*charts, *([_search_chart(findings)] if findings.ways else []))
 
 
-def times_chart(findings: BreakevenFindings) -> Chart:
+def _times_chart(findings: BreakevenFindings) -> Chart:
     """Seconds of each job against the number of items."""
     rows: tuple[Row, ...] = tuple(
         {"model": row.model, "items": row.num_items, "job": _JOBS[job], "seconds": seconds}
@@ -70,7 +70,7 @@ def _draw_times(data: Any, models: Sequence[str], rows: Sequence[Row]) -> Any:
         .mark_line(point=True)
         .encode(
             x=altair.X("items:Q", title="items", scale=altair.Scale(type="log", nice=False, padding=10),
-                       axis=altair.Axis(format="~s", tickCount=4)),
+                       axis=altair.Axis(format=",d", values=sorted({int(row["items"] or 0) for row in rows}))),
             y=altair.Y("seconds:Q", title="seconds", scale=altair.Scale(type="log", nice=False, padding=10),
                        axis=altair.Axis(format="~g", values=log_ticks(row["seconds"] for row in rows))),
             color=altair.Color("job:N", title=None, scale=altair.Scale(domain=jobs, range=list(COLOURS[: len(jobs)]))),
@@ -84,7 +84,7 @@ def _draw_times(data: Any, models: Sequence[str], rows: Sequence[Row]) -> Any:
     )  # fmt: skip
 
 
-def search_chart(findings: BreakevenFindings) -> Chart:
+def _search_chart(findings: BreakevenFindings) -> Chart:
     """How the time of a search grows with the number of models: what was measured, and the lines through it."""
     rows: list[Row] = []
     for way in findings.ways:
@@ -128,7 +128,7 @@ def _draw_search(data: Any, most: int) -> Any:
     return altair.layer(lines, dots, data=data).properties(height=240)
 
 
-def models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, factor: float) -> Chart:
+def _models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, factor: float) -> Chart:
     """Lines of searching that rise with the number of models, and the trainings they cross."""
     first = counts[0]
     rows: list[Row] = []
@@ -179,13 +179,13 @@ def _draw_models(data: Any, title: str, rows: Sequence[Row]) -> Any:
         "models:Q",
         title="models searched over",
         scale=altair.Scale(type="log", nice=False),
-        axis=altair.Axis(format="~s", values=log_ticks(row["models"] for row in rows)),
+        axis=altair.Axis(format=",~g", values=log_ticks(row["models"] for row in rows)),
     )
     y = altair.Y(
         "value:Q",
         title=title,
         scale=altair.Scale(type="log", nice=False),
-        axis=altair.Axis(format="~g", values=log_ticks(row["value"] for row in rows)),
+        axis=altair.Axis(format=",~g", values=log_ticks(row["value"] for row in rows)),
     )
     base = altair.Chart(data)
     lines = base.transform_filter("datum.kind === 'search'").mark_line().encode(x=x, y=y, color=colour)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLOURS",
-    "FORMATS",
     "PHASE_COLOURS",
     "SECONDS",
     "Chart",
@@ -39,8 +38,7 @@ __all__ = [
     "spec",
 ]
 
-FORMATS = ("png", "svg")
-"""Kinds of picture that `save_charts` makes."""
+_FORMATS = ("png", "svg")
 
 SECONDS = ".3~r"
 """How tooltips and axes write seconds: an SI prefix would make minutes of milliseconds."""
@@ -88,23 +86,22 @@ def spec(chart: Chart, *, dark: bool = False, width: int | None = None) -> dict[
 def save_charts(
     charts: Sequence[Chart],
     folder: Path,
-    formats: Sequence[str] = FORMATS,
+    formats: Sequence[str] = _FORMATS,
     *,
-    dark: bool = False,
     watch: Watch = silent,
 ) -> tuple[Path, ...]:
     """Draw every chart into `folder`, one file per format; the paths in order."""
     import vl_convert
 
-    unknown = [each for each in formats if each not in FORMATS]
+    unknown = [each for each in formats if each not in _FORMATS]
     if unknown or not formats:
         raise RequestError(
-            f"cannot draw charts as {', '.join(unknown) or 'nothing'!r}: expected {' or '.join(FORMATS)}"
+            f"cannot draw charts as {', '.join(unknown) or 'nothing'!r}: expected {' or '.join(_FORMATS)}"
         )
     paths = []
     for place, chart in enumerate(charts):
         watch(Progress(task="draw", done=place, total=len(charts), detail=chart.name))
-        text = msgspec.json.encode(_with_title(chart, spec(chart, dark=dark, width=_PICTURE_WIDTH))).decode()
+        text = msgspec.json.encode(_with_title(chart, spec(chart, width=_PICTURE_WIDTH))).decode()
         for each in formats:
             if each == "png":
                 picture = vl_convert.vegalite_to_png(text, scale=_PIXELS_PER_POINT)
@@ -150,14 +147,15 @@ def log_ticks(values: Iterable[float | str | int | bool | None]) -> list[float]:
     """Where a logarithmic axis over these values has its labels: powers of ten, and 2 and 5 between where those are few."""
     known = [float(value) for value in values if isinstance(value, int | float) and value > 0]
     steps = (1, 2, 5) if not known or max(known) <= _WIDE * min(known) else (1,)
-    return [step * 10.0**power for power in range(-9, 13) for step in steps]
+    return [step * 10.0**power for power in range(-9, 17) for step in steps]
 
 
-def metric_axis(metric: str) -> "altair.Axis":
-    """Shares in per cent, an R2 as it is."""
+def metric_axis(metric: str, *, ticks: int | None = None) -> "altair.Axis":
+    """Shares in per cent, an R2 as it is; about so many ticks."""
     import altair
 
-    return altair.Axis(format=".2f" if metric == "R2" else "~%")
+    form = ".2f" if metric == "R2" else "~%"
+    return altair.Axis(format=form) if ticks is None else altair.Axis(format=form, tickCount=ticks)
 
 
 def share_axis(field: str, title: str | None) -> "altair.X":

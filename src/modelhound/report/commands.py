@@ -90,7 +90,7 @@ def _as_option(name: str, value: Any) -> list[str]:
     if value is True:
         return [option]
     words = _as_words(value)
-    return [option, *words] if words else []
+    return [option, ",".join(words)] if words else []
 
 
 def _as_words(value: Any) -> list[str]:

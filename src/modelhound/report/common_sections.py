@@ -8,13 +8,14 @@ Nothing here knows what a verb measures.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from modelhound.analysis.newest import newest_points
 from modelhound.analysis.wording import bytes_text, moment_text, plural
-from modelhound.records import Failure, ItemSkipped, Machine, RunStarted
+from modelhound.records import Failure, ItemSkipped, Machine, PairFailed, RunStarted
 from modelhound.report.commands import command_to_repeat
 from modelhound.report.parts import Cell, Column, Commands, Section, Table
 from modelhound.store import Run
 
-__all__ = ["command_section", "failure_section", "kicker", "machine_section", "machine_text"]
+__all__ = ["command_section", "failure_section", "find_failures", "kicker", "machine_section", "machine_text"]
 
 
 def kicker(run: Run) -> str:
@@ -27,10 +28,23 @@ def kicker(run: Run) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def find_failures(run: Run) -> list[tuple[str, str, str]]:
+    """What failed, where, and why: models, points of a sweep, pairs of loader settings."""
+    found = [(each.model, each.phase, each.error) for each in run.of(Failure)]
+    for each in newest_points(run.records)[1].values():
+        point = each.point
+        what = f"{point.model}, {point.shape_text}, {point.precision} on {point.device}"
+        found.append((what, each.why, each.message or ("" if each.tried else "known before it was tried")))
+    for pair in run.of(PairFailed):
+        what = f"{pair.for_model or 'loading alone'}, {pair.batch} x {pair.workers}"
+        found.append((what, pair.phase, pair.error))
+    return list(dict.fromkeys(found))
+
+
 def failure_section(run: Run, *, notes: Sequence[tuple[str, str]] = ()) -> Section | None:
     """What failed, what was left out, and what to know of single results; None where all went well."""
     blocks = []
-    failures = list(dict.fromkeys((each.model, each.phase, each.error) for each in run.of(Failure)))
+    failures = find_failures(run)
     if failures:
         blocks.append(_texts_table("What failed", ("what", "phase", "why"), failures))
     skipped = list(dict.fromkeys((each.item, each.reason) for each in run.of(ItemSkipped)))

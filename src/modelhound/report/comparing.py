@@ -12,9 +12,11 @@ from typing import Any
 from modelhound.analysis.phases import total_phases
 from modelhound.analysis.ranking import rank_agreement
 from modelhound.analysis.search_tables import time_text
+from modelhound.analysis.search_wording import tau_text
 from modelhound.analysis.wording import metric_interval_text, metric_text, moment_text, plural
 from modelhound.records import RunStarted
-from modelhound.report.charts import Chart, Row, metric_axis
+from modelhound.report.charts import Chart, Row, log_ticks, metric_axis
+from modelhound.report.comparing_times import times_in_common
 from modelhound.report.next_steps import best_model
 from modelhound.report.parts import (
     Block,
@@ -45,11 +47,15 @@ def comparison_page(runs: Sequence[Run], build: Callable[[Run], Page]) -> Page:
     names = _names(runs)
     views = [view_search(run) for run in runs if run.verb == "search"]
     all_search = len(views) == len(runs)
+    pages = [build(run) for run in runs]
     blocks: list[Block] = [_overview(runs, names, views if all_search else ())]
+    if not all_search and len({run.verb for run in runs}) == 1:
+        blocks += _figures(pages, names)
     sections = [Section(name="overview", title="Side by side", lead=_machines_differ(runs), blocks=tuple(blocks))]
     if all_search:
         sections += _common_models(views, names)
-    pages = [build(run) for run in runs]
+    else:
+        sections += [section for section in (times_in_common(runs, names),) if section is not None]
     sections += [_one_run(page, names[place - 1], place) for place, page in enumerate(pages, start=1)]
     return Page(
         title=f"{plural(len(runs), 'run')} compared · modelhound",
@@ -75,10 +81,30 @@ def _answer(views: Sequence[SearchView], runs: Sequence[Run]) -> Sentence:
         if len(set(winners)) == 1:
             return (Strong(winners[0]), f" is the best in all {len(runs)} runs.")
         most = max(dict.fromkeys(winners), key=winners.count)
+        tried = sum(most in _models_of(view) for view in views)
+        if winners.count(most) == tried > 1:
+            return (Strong(most), f" is the best in all {tried} runs that measured it, of {len(runs)}.")
         if winners.count(most) > 1:
             return (Strong(most), f" is the best in {winners.count(most)} of {len(runs)} runs; the others disagree.")
         return (f"Each of the {len(runs)} runs has another best model.",)
     return (f"{plural(len(runs), 'run')} side by side.",)
+
+
+def _models_of(view: SearchView) -> set[str]:
+    return {row.model for row in view.ranking.models} | {each.model for each in view.dropped}
+
+
+def _figures(pages: Sequence[Page], names: Sequence[str]) -> list[Table]:
+    """What stands on top of each page, one below the other."""
+    questions = list(dict.fromkeys(figure.question for page in pages for figure in page.figures))
+    if not questions:
+        return []
+    rows = []
+    for name, page in zip(names, pages, strict=True):
+        values = {figure.question: figure.value for figure in page.figures}
+        rows.append((Cell(name), *(Cell(values.get(question, "–")) for question in questions)))
+    columns = (Column(name="run"), *(Column(name=question) for question in questions))
+    return [Table(caption="The figures of each run", columns=columns, rows=tuple(rows))]
 
 
 def _overview(runs: Sequence[Run], names: Sequence[str], views: Sequence[SearchView]) -> Table:
@@ -188,7 +214,7 @@ def _agreement_remarks(scores: Sequence[Mapping[str, Any]], names: Sequence[str]
                 [scores[first][model].score for model in both], [scores[second][model].score for model in both]
             )
             if tau is not None:
-                told = f" agree on the order of {plural(len(both), 'model')} by Kendall's tau = {tau:+.2f}."
+                told = f" agree on the order of {plural(len(both), 'model')} by Kendall's tau = {tau_text(tau)}."
                 sentences.append((Strong(names[first]), " and ", Strong(names[second]), told))
     return (Remarks(sentences=tuple(sentences[:10])),) if sentences else ()
 
@@ -197,8 +223,9 @@ def _score_chart(rows: Sequence[Row], names: Sequence[str], order: Sequence[str]
     def draw(data: Any) -> Any:
         import altair
 
-        base = altair.Chart(data, height=altair.Step(26)).encode(
+        base = altair.Chart(data, height=altair.Step(14)).encode(
             y=altair.Y("model:N", sort=list(order), title=None),
+            yOffset=altair.YOffset("run:N", sort=list(names)),
             color=altair.Color("run:N", scale=altair.Scale(domain=list(names)), title=None),
             tooltip=[
                 "run:N",
@@ -206,7 +233,9 @@ def _score_chart(rows: Sequence[Row], names: Sequence[str], order: Sequence[str]
                 *(altair.Tooltip(f"{each}:Q", format=".3f") for each in ("score", "low", "high")),
             ],
         )
-        low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=metric_axis(metric))
+        low = altair.X(
+            "low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=metric_axis(metric, ticks=6)
+        )
         dots = base.mark_point(filled=True, size=80, opacity=1).encode(
             x="score:Q", shape=altair.Shape("run:N", scale=altair.Scale(domain=list(names)), title=None)
         )
@@ -226,12 +255,16 @@ def _speed_chart(rows: Sequence[Row], names: Sequence[str], order: Sequence[str]
         import altair
 
         return (
-            altair.Chart(data, height=altair.Step(26))
+            altair.Chart(data, height=altair.Step(14))
             .mark_point(filled=True, size=80, opacity=1)
             .encode(
                 y=altair.Y("model:N", sort=list(order), title=None),
+                yOffset=altair.YOffset("run:N", sort=list(names)),
                 x=altair.X(
-                    "speed:Q", title="items per second", scale=altair.Scale(type="log"), axis=altair.Axis(format="~s")
+                    "speed:Q",
+                    title="items per second",
+                    scale=altair.Scale(type="log", nice=False, padding=16),
+                    axis=altair.Axis(format="~s", values=log_ticks(row["speed"] for row in rows)),
                 ),
                 color=altair.Color("run:N", scale=altair.Scale(domain=list(names)), title=None),
                 shape=altair.Shape("run:N", scale=altair.Scale(domain=list(names)), title=None),

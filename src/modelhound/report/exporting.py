@@ -16,17 +16,17 @@ from modelhound.report.flattening import flat_rows_by_kind
 from modelhound.report.writing import write_file
 from modelhound.store import Run
 
-__all__ = ["EXPORTS", "export_records"]
+__all__ = ["export_records"]
 
-EXPORTS = ("csv", "parquet")
+_EXPORTS = ("csv", "parquet")
 """Formats that records can be exported to."""
 
 
 def export_records(runs: Sequence[Run], folder: Path, formats: Sequence[str]) -> tuple[Path, ...]:
     """Write every kind of record in every format; the paths in order."""
-    unknown = [each for each in formats if each not in EXPORTS]
+    unknown = [each for each in formats if each not in _EXPORTS]
     if unknown:
-        raise RequestError(f"cannot export records as {unknown[0]!r}: expected {' or '.join(EXPORTS)}")
+        raise RequestError(f"cannot export records as {unknown[0]!r}: expected {' or '.join(_EXPORTS)}")
     kinds: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         for kind, rows in flat_rows_by_kind(run.records, keep_samples=True).items():

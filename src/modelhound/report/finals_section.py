@@ -1,7 +1,7 @@
 """Finals on the page of a search: who won, and every finalist.
 
 In:  a FinalsAnswer, the models' sizes
-Out: the answer as a sentence and in figures, a Section with a table
+Out: the answer as a sentence and in figures, a Section with a chart and a table
 Nothing here draws or knows HTML.
 """
 
@@ -10,6 +10,7 @@ from modelhound.analysis.search_tables import finals_columns, short_chance_text
 from modelhound.analysis.wording import duration_text, metric_interval_text, metric_text, short_name
 from modelhound.records import FinalsAnswer, Ranking
 from modelhound.report.parts import Figure, Section, Sentence, Strong
+from modelhound.report.search_charts import finals_chart
 from modelhound.report.tables import text_table
 
 __all__ = ["finals_figures", "finals_section", "finals_sentence"]
@@ -61,11 +62,12 @@ def finals_section(ranking: Ranking) -> Section | None:
     finals = ranking.finals
     if finals is None:
         return None
-    columns = finals_columns(finals)
+    columns, chart = finals_columns(finals), finals_chart(finals)
     order = ["model", *(name for name in columns if name != "model")]
+    table = text_table("Finalists", {name: columns[name] for name in order})
     return Section(
         name="finals",
         title="Finals",
         lead=f"The best by features, raced by short fine-tuning. {basis_sentence(finals)} {cost_sentence(finals)}",
-        blocks=(text_table("Finalists", {name: columns[name] for name in order}),),
+        blocks=(table,) if chart is None else (chart, table),
     )

@@ -54,10 +54,14 @@ def flat_rows_by_kind(records: Iterable[Any], *, keep_samples: bool = False) -> 
 def flat_table(caption: str, rows: Sequence[Mapping[str, Scalar | Cell]], *, in_order: bool = False) -> Table | None:
     """A table of rows, texts before numbers unless they come `in_order`; what is the same in all rows is said in the caption.
 
-    A Cell is shown as it is. None where there is nothing to show.
+    A Cell is shown as it is, and always: it is a result. None where there is nothing to show.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
-    same = {name: rows[0].get(name) for name in names if len(rows) > 1 and len({row.get(name) for row in rows}) == 1}
+    same = {
+        name: rows[0].get(name)
+        for name in names
+        if len(rows) > 1 and len({row.get(name) for row in rows}) == 1 and not isinstance(rows[0].get(name), Cell)
+    }
     shown = _without_repeats([name for name in names if name not in same], rows)[:_MOST_COLUMNS]
     if not shown:
         return None

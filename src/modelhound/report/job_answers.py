@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from modelhound.analysis.job_lines import GROUPS
 from modelhound.analysis.newest import newest, newest_of_runs
 from modelhound.analysis.search_tables import time_text
 from modelhound.analysis.search_wording import shares_text
 from modelhound.analysis.wording import (
+    all_models_text,
     list_text,
     metric_interval_text,
     metric_text,
@@ -25,14 +27,25 @@ from modelhound.analysis.wording import (
 )
 from modelhound.report.next_steps import after_breakeven, after_profile, after_train
 from modelhound.report.parts import Figure, Strong
+from modelhound.report.scaling_charts import name_run
 from modelhound.report.told import Told
 from modelhound.report.verb_numbers import breakeven_numbers, profile_numbers, train_numbers
 from modelhound.store import Run
 
 if TYPE_CHECKING:
-    from modelhound.records import BreakEvenCount, ModelTrained, RankTrained
+    from modelhound.analysis.bounds import Verdict
+    from modelhound.analysis.scaling import Scaling
+    from modelhound.records import BottleneckFound, BreakEvenCount, ModelTrained, RankTrained
 
 __all__ = ["tell_breakeven", "tell_profile", "tell_train"]
+
+_FEW_JOBS = 2
+_WHAT_TAKES = {
+    "weights": "Getting models ready",
+    "data": "Loading data",
+    "forward": "The forward pass",
+    "score": "Scoring",
+}
 
 
 def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
@@ -40,7 +53,6 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
     from modelhound.analysis.findings import Finding
     from modelhound.analysis.scaling import Scaling
     from modelhound.records import ModelTrained, RankTrained
-    from modelhound.report.scaling_charts import name_run
 
     class Answer(msgspec.Struct):
         verdicts: tuple[Verdict, ...] = ()
@@ -51,58 +63,81 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
     if not trained:
         return None
     found = msgspec.json.decode(answer, type=Answer)
-    best = max(trained, key=lambda each: each.score)
+    best = max(trained, key=lambda each: (each.score, -each.wall_seconds))
     ranks = newest_of_runs(run.of(RankTrained), [best])
-    speed = sum(each.num_items for each in ranks) / max((each.wall_seconds for each in ranks), default=1.0)
-    figures = [_score_figure(best)]
-    figures.append(
-        Figure(
-            question="How fast",
-            value=f"{number_text(speed)} items/s",
-            note=f"on {plural(best.num_ranks, 'rank')}, tests included; {time_text(best.wall_seconds)} in all",
-        )
-    )
     verdict = next(
         (each for each in found.verdicts if (each.model, each.num_ranks) == (best.model, best.num_ranks)), None
     )
-    if verdict is not None:
-        why = verdict.sentence.partition(": ")[2] or verdict.sentence
-        figures.append(Figure(question="Why", value=verdict.bound, note=f"{why}. {_begun(verdict.advice)}."))
-    for scaling in [each for each in found.scalings if len(each.points) > 1][:1]:
-        last = scaling.points[-1]
-        note = f"efficiency of {plural(last.num_ranks, 'rank')}: {last.speedup:.2f}x as fast as one"
-        figures.append(Figure(question="How it scales", value=f"{last.efficiency:.0%}", note=note))
     return Told(
         answer=(
             Strong(short_name(best.model)),
             f" reaches {metric_text(best.metric, best.score)} {best.metric} on "
             f"{plural(best.num_test_items, 'test item')} after {plural(len(best.epochs), 'epoch')}"
-            + (f", the best of {len(trained)} runs." if len(trained) > 1 else "."),
+            + _among_runs([each.score for each in trained])
+            + ".",
         ),
-        sentences=(f"The fine-tuned network is in {run.path / best.checkpoint}.", *_time_sentence(ranks)),
+        sentences=(
+            *_tied_sentence(best, [each for each in trained if each is not best]),
+            *_time_sentence(ranks),
+            f"The fine-tuned network is in {run.path / best.checkpoint}.",
+        ),
         remarks=(
             *(
                 f"{name_run(each.model, each.num_ranks)}: {each.sentence}. {_begun(each.advice)}."
                 for each in found.verdicts
             ),
-            *(f"{each.model}: {each.sentence}." for each in found.scalings),
-            *(f"{each.claim}: {each.outcome} ({each.evidence})." for each in found.findings),
+            *_scaling_remarks(found.scalings),
+            *(
+                f"{each.claim}: {each.outcome} ({each.evidence})."
+                for each in found.findings
+                if each.outcome != "cannot be told" or any(len(scaling.points) > 1 for scaling in found.scalings)
+            ),
         ),
-        figures=tuple(figures),
+        figures=(_score_figure(best), _speed_figure(best, ranks), *_bound_figures(verdict, found.scalings)),
         next_steps=after_train(run, model=best.model, bound=verdict.bound if verdict else ""),
         numbers=train_numbers(trained, newest_of_runs(run.of(RankTrained), trained), found.verdicts, found.scalings),
     )
+
+
+def _among_runs(scores: Sequence[float]) -> str:
+    """The best; of several that are equally good the fastest."""
+    equal = scores.count(max(scores))
+    if equal > 1:
+        return f", the fastest of {equal} runs with that score"
+    return f", the best of {len(scores)} runs" if len(scores) > 1 else ""
+
+
+def _tied_sentence(best: "ModelTrained", others: "Sequence[ModelTrained]") -> tuple[str, ...]:
+    """Runs whose test items cannot tell them from the best; empty where there are none."""
+    from modelhound.analysis.certainty import test_interval
+
+    interval = test_interval(best)
+    if interval is None:
+        return ()
+    tied = sorted((each for each in others if each.score >= interval[0]), key=lambda each: -each.score)
+    if not tied:
+        return ()
+    names = [f"{name_run(each.model, each.num_ranks)} ({metric_text(each.metric, each.score)})" for each in tied]
+    return (f"{plural(best.num_test_items, 'test item')} can hardly tell it from {list_text(names, most=3)}.",)
+
+
+def _scaling_remarks(scalings: "Sequence[Scaling]") -> tuple[str, ...]:
+    """One for all models that were measured on one number of ranks: how they scale is not known."""
+    if scalings and all(len(each.points) < 2 for each in scalings):
+        ranks = plural(scalings[0].points[0].num_ranks, "rank") if scalings[0].points else "one number of ranks"
+        return (f"Measured on {ranks} only: run --ranks 1,2 or more to see how it scales.",)
+    return tuple(f"{each.model}: {each.sentence}." for each in scalings)
 
 
 def _time_sentence(ranks: "Sequence[RankTrained]") -> tuple[str, ...]:
     """Of the first rank; empty where nothing of it is known."""
     if not ranks or not ranks[0].phases:
         return ()
-    phases = {each.phase: each.total for each in ranks[0].phases}
-    left = max(0.0, ranks[0].wall_seconds - sum(phases.values()))
-    phases["other"] = phases.get("other", 0.0) + left
+    phases = {phase: max(0.0, seconds) for phase, seconds in ranks[0].totals().items()}
     where = ranks[0].device if len(ranks) == 1 else f"{ranks[0].device}, the first of {len(ranks)} ranks"
-    return (f"Where the {time_text(ranks[0].wall_seconds)} of training went ({where}): {shares_text(phases)}.",)
+    return (
+        f"Where the {time_text(ranks[0].wall_seconds)} of the training loop went ({where}): {shares_text(phases)}.",
+    )
 
 
 def _begun(text: str) -> str:
@@ -119,6 +154,25 @@ def _score_figure(best: "ModelTrained") -> Figure:
     return Figure(question="How good, how sure", value=metric_text(best.metric, best.score), note=note)
 
 
+def _speed_figure(best: "ModelTrained", ranks: "Sequence[RankTrained]") -> Figure:
+    speed = sum(each.num_items for each in ranks) / max((each.wall_seconds for each in ranks), default=1.0)
+    note = f"on {plural(best.num_ranks, 'rank')}, tests included; {time_text(best.wall_seconds)} in all"
+    return Figure(question="How fast", value=f"{number_text(speed)} items/s", note=note)
+
+
+def _bound_figures(verdict: "Verdict | None", scalings: "Sequence[Scaling]") -> list[Figure]:
+    """What bounds the best run, and how the first model scales; as far as that was measured."""
+    figures = []
+    if verdict is not None:
+        why = verdict.sentence.partition(": ")[2] or verdict.sentence
+        figures.append(Figure(question="Why", value=verdict.bound, note=f"{why}. {_begun(verdict.advice)}."))
+    for scaling in [each for each in scalings if len(each.points) > 1][:1]:
+        last = scaling.points[-1]
+        note = f"efficiency of {plural(last.num_ranks, 'rank')}: {last.speedup:.2f}x as fast as one"
+        figures.append(Figure(question="How it scales", value=f"{last.efficiency:.0%}", note=note))
+    return figures
+
+
 def tell_profile(run: Run, answer: msgspec.Raw) -> Told | None:
     from modelhound.records import ProfileFindings
 
@@ -129,9 +183,14 @@ def tell_profile(run: Run, answer: msgspec.Raw) -> Told | None:
     name, count = Counter(each.bottleneck for each in full).most_common(1)[0]
     shares = [each.seconds.get(name, 0.0) / sum(each.seconds.values()) for each in full]
     gains = [each.speedups[name] for each in full if name in each.speedups]
-    what = {"weights": "reading weights", "data": "loading data", "forward": "the forward pass", "score": "scoring"}
+    share = f"{median(shares):.0%} of the job of the model in the middle"
+    parts = GROUPS.get(name, ())
     figures = [
-        Figure(question="What is slow", value=name, note=f"{median(shares):.0%} of the job of the model in the middle"),
+        Figure(
+            question="What is slow",
+            value=name,
+            note=f"{share}: {list_text(parts)}" if len(parts) > 1 else share,
+        ),
         Figure(
             question="How sure",
             value=f"{1 - findings.unaccounted:.1%}",
@@ -154,10 +213,10 @@ def tell_profile(run: Run, answer: msgspec.Raw) -> Told | None:
         )
     return Told(
         answer=(
-            Strong(what.get(name, name).capitalize()),
-            f" takes most of the time {_of_all(count, len(full), len({(each.data, each.device) for each in full}))}.",
+            Strong(_WHAT_TAKES.get(name, name)),
+            f" takes longest {_of_all(count, len(full), len({(each.data, each.device) for each in full}))}.",
         ),
-        sentences=tuple(each.sentence for each in full),
+        sentences=(*_busy_sentence(run), *_extremes([each for each in full if each.bottleneck == name], name)),
         remarks=(
             *(each.sentence for each in full),
             *(each.sentence for each in findings.moves if each.configuration == "full"),
@@ -171,13 +230,30 @@ def tell_profile(run: Run, answer: msgspec.Raw) -> Told | None:
     )
 
 
+def _busy_sentence(run: Run) -> tuple[str, ...]:
+    """Where the same work, done twice, took unlike times."""
+    from modelhound.analysis.bottlenecks import repeat_sentence
+    from modelhound.records import ConfigurationProfiled
+
+    sentence, is_busy = repeat_sentence(newest(run.of(ConfigurationProfiled), lambda each: each.key))
+    return (sentence,) if is_busy else ()
+
+
+def _extremes(found: "Sequence[BottleneckFound]", name: str) -> tuple[str, ...]:
+    """Of many jobs the one that would gain most and the one that would gain least."""
+    if len(found) <= _FEW_JOBS:
+        return tuple(each.sentence for each in found)
+    ordered = sorted(found, key=lambda each: each.speedups.get(name, 1.0))
+    return (f"Most: {ordered[-1].sentence}", f"Least: {ordered[0].sentence}")
+
+
 def _of_all(count: int, num_jobs: int, num_places: int) -> str:
     """For both models; for 3 of 4 models; where each was run in several places, of jobs."""
     if num_places > 1:
         return f"for {count} of {num_jobs} models and places, {num_places} places each"
     if count < num_jobs:
         return f"for {count} of {plural(num_jobs, 'model')}"
-    return f"for {'the model' if count == 1 else 'both models' if count == 2 else f'all {count} models'}"
+    return f"for {all_models_text(count)}"
 
 
 def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
@@ -191,22 +267,25 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     for each in findings.counts:
         if each.num_items == most:
             groups.setdefault((each.scenario, each.way), []).append(each)
-    figures = []
-    for (scenario, way), counts in list(groups.items())[:4]:
-        low, high = min(each.interval[0] for each in counts), max(each.interval[1] for each in counts)
-        figures.append(
-            Figure(
-                question=f"{scenario}, {'one after the other' if way == 'plain' else 'all together'}",
-                value=f"{median(each.num_models for each in counts):,.0f} models",
-                note=f"({low:,} – {high:,}) over {plural(len(counts), 'model')} trained on {plural(most, 'item')}",
-            )
+    figures = [
+        Figure(
+            question=f"{scenario}, {'one after the other' if way == 'plain' else 'all together'}",
+            value=f"{_range_text(counts)} models",
+            note=_count_note(counts),
         )
+        for (scenario, way), counts in list(groups.items())[:4]
+    ]
     plain = [(scenario, counts) for (scenario, way), counts in groups.items() if way == "plain"] or [
         (scenario, counts) for (scenario, _), counts in groups.items()
     ]
-    told = [f"{median(each.num_models for each in counts):,.0f} models in {scenario}" for scenario, counts in plain]
+    told = [f"{_range_text(counts)} models in {scenario}" for scenario, counts in plain]
+    differs = any(len({each.num_models for each in counts}) > 1 for _, counts in plain)
     return Told(
-        answer=("Searching takes longer than the training it is for above ", Strong(list_text(told)), "."),
+        answer=(
+            "Searching takes longer than the training it is for above ",
+            Strong(list_text(told)),
+            ", depending on the model trained." if differs else ".",
+        ),
         sentences=tuple(line for line in findings.assumptions if line.startswith(tuple(name for name, _ in plain))),
         remarks_title="What this rests on",
         remarks=(*findings.assumptions, *([findings.extrapolated] if findings.extrapolated else [])),
@@ -214,3 +293,27 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
         next_steps=after_breakeven(run),
         numbers=breakeven_numbers(findings),
     )
+
+
+def _range_text(counts: "Sequence[BreakEvenCount]") -> str:
+    """25, or 7 to 24 where the models that were trained differ: what lies between them holds for none."""
+    found = sorted({each.num_models for each in counts})
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+
+
+def _count_note(counts: "Sequence[BreakEvenCount]") -> str:
+    """Each count with its interval; of many only how far they reach."""
+    trained = f"trained on {plural(counts[0].num_items, 'item')}"
+    intervals = [f"{each.interval[0]:,} – {each.interval[1]:,}" for each in counts]
+    if len(counts) == 1:
+        return f"({intervals[0]}) for {_last_name(counts[0].model)} {trained}"
+    if len(counts) <= _FEW_JOBS:
+        named = [f"{_last_name(each.model)} ({interval})" for each, interval in zip(counts, intervals, strict=True)]
+        return f"{list_text(named)}, {trained}"
+    low, high = min(each.interval[0] for each in counts), max(each.interval[1] for each in counts)
+    return f"({low:,} – {high:,}) over {plural(len(counts), 'model')} {trained}"
+
+
+def _last_name(model: str) -> str:
+    """Without source and folders, which take room and tell little in a note."""
+    return short_name(model.rpartition(":")[2].rpartition("/")[2])

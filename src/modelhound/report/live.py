@@ -8,11 +8,11 @@ take more than a small share of the time: what is being measured must not notice
 """
 
 import contextlib
+import dataclasses
 import http.server
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +20,7 @@ import msgspec
 
 from modelhound.errors import HoundError
 from modelhound.meter import seconds_now
+from modelhound.records import Progress
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
 from modelhound.report.parts import Page
@@ -30,9 +31,10 @@ __all__ = ["LivePage", "serve_live"]
 _ADDRESS = "127.0.0.1"
 _LARGEST_SHARE = 0.05  # of the time, for making pages
 _LEAST_PAUSE_SECONDS = 1.0
+_LONGEST_FAREWELL_SECONDS = 5.0  # a page asks every 1.5 s: whoever looks sees the end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LivePage:
     """A page that is being served."""
 
@@ -40,6 +42,8 @@ class LivePage:
     """To open in a browser of this machine."""
     follow: Callable[[Path], None]
     """Show the run in this folder from now on."""
+    watch: Callable[[Progress], None]
+    """Say how far the work has come: models are measured together, so that records may be long in coming."""
 
 
 @contextlib.contextmanager
@@ -52,7 +56,8 @@ def serve_live(path: Path | None = None) -> Iterator[LivePage]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True, name="live page")
     thread.start()
     try:
-        yield LivePage(address=f"http://{_ADDRESS}:{server.server_port}/{word}/", follow=book.follow)
+        yield LivePage(address=f"http://{_ADDRESS}:{server.server_port}/{word}/", follow=book.follow, watch=book.watch)
+        book.say_farewell()
     finally:
         server.shutdown()
         server.server_close()
@@ -69,16 +74,19 @@ class _Book:
         self._html = b""
         self._finished = False
         self._not_before = 0.0
+        self._progress = ""
+        self._asked_at: float | None = None
+        self._shown_to_the_end = threading.Event()
 
     def read(self) -> tuple[bytes, bytes]:
         """The page, and what the page asks for to know whether it is the newest."""
         with self._lock:
-            now = seconds_now()
+            self._asked_at = now = seconds_now()
             if not self._html or (self._state() != self._seen and now >= self._not_before):
                 self._make()
                 spent = seconds_now() - now
                 self._not_before = now + max(_LEAST_PAUSE_SECONDS, spent / _LARGEST_SHARE)
-            version = {"version": self._seen, "finished": self._finished}
+            version = {"version": self._seen, "finished": self._finished, "progress": self._progress}
             return self._html, msgspec.json.encode(version)
 
     def follow(self, path: Path) -> None:
@@ -86,6 +94,23 @@ class _Book:
         with self._lock:
             self._path = path
             self._not_before = 0.0
+
+    def watch(self, progress: Progress) -> None:
+        """Keep what the work says of itself."""
+        self._progress = f"{progress.task} {progress.detail}".rstrip() + f": {progress.done} of {progress.total}"
+
+    def was_sent(self) -> None:
+        """Whoever asked has the page that was newest."""
+        if self._finished:
+            self._shown_to_the_end.set()
+
+    def say_farewell(self) -> None:
+        """Wait for a page that is open somewhere to fetch the answer; for nobody else."""
+        with self._lock:
+            self._not_before = 0.0
+            is_watched = self._asked_at is not None and seconds_now() - self._asked_at < _LONGEST_FAREWELL_SECONDS
+        if is_watched:
+            self._shown_to_the_end.wait(_LONGEST_FAREWELL_SECONDS)
 
     def _make(self) -> None:
         state = self._state()
@@ -95,6 +120,8 @@ class _Book:
                 run = read_run(self._path)
                 page = build_page([run])
                 self._finished = run.answer is not None
+                if not self._finished:
+                    page = dataclasses.replace(page, next_steps=())  # it goes on by itself
         name = self._path.name if self._path else "a search"
         self._html = render_page(page, sources=name, live=state).encode()
         self._seen = state
@@ -132,6 +159,7 @@ def _make_handler(book: _Book, root: str) -> type[http.server.BaseHTTPRequestHan
                 self._answer(403, b"this page is for this machine only", "text/plain")
             elif self.path == root:
                 self._answer(200, book.read()[0], "text/html; charset=utf-8")
+                book.was_sent()
             elif self.path == f"{root}version":
                 self._answer(200, book.read()[1], "application/json")
             else:

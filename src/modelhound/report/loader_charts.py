@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelhound.analysis.wording import plural
 from modelhound.records import FeedMeasured, KindAnswer, LoaderAnswer
-from modelhound.report.charts import SECONDS, Chart, Row, phase_bars
+from modelhound.report.charts import SECONDS, Chart, Row, log_ticks, phase_bars
 from modelhound.report.theme import HALOS, LIGHT
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def loader_charts(answer: LoaderAnswer, runs: Sequence[FeedMeasured] = ()) -> tu
     for kind in answer.kinds:
         if not kind.seconds:
             continue
-        where = f"{kind.kind} items of {answer.data} on {answer.device}, runs of {kind.num_items} items"
+        where = f"{kind.kind} items of {answer.data} on {answer.device}, runs of {kind.num_items:,} items"
         charts += [
             _fixed_batch(kind, where),
             _fixed_workers(kind, where),
@@ -96,7 +96,7 @@ def _draw_lines(data: Any, along: str, panel: str, title: str) -> "altair.TopLev
     import altair
 
     x = altair.X(f"{along}:O", title=title, axis=altair.Axis(labelAngle=0))
-    y = altair.Y("seconds:Q", title="seconds, end to end", scale=altair.Scale(type="log", nice=False))
+    y = altair.Y("seconds:Q", title="seconds, end to end", scale=altair.Scale(type="log", nice=False, padding=8))
     colour = altair.Color("model:N", title=None, legend=altair.Legend(labelLimit=260))
     lines = altair.Chart().mark_line().encode(x=x, y=y, color=colour)
     points = (
@@ -201,34 +201,43 @@ def _draw_regret(data: Any) -> "altair.TopLevelMixin":
 def _run_length(kind: KindAnswer, where: str) -> Chart:
     recommended = kind.recommended
     pair = "" if recommended is None else f"{recommended.batch} x {recommended.workers}"
-    rows: list[Row] = [
-        {
-            "items": each.num_items,
-            "regret": each.recommended_regret,
-            "best": f"{each.batch} x {each.workers}",
-            "seconds": each.seconds,
-        }
-        for each in kind.lengths
-    ]
+    rows: list[Row] = []
+    for each in kind.lengths:
+        best = f"{each.batch} x {each.workers}"
+        rows.append(
+            {
+                "items": each.num_items,
+                "regret": each.recommended_regret,
+                "shown": min(each.recommended_regret, 1.0),
+                "best": best,
+                "word": best if not rows or rows[-1]["best"] != best else "",
+                "seconds": each.seconds,
+            }
+        )
     return Chart(
         name=f"loader_{kind.kind}_run_length",
         title=f"The best pair depends on the length of the run: {where.partition(', runs')[0]}",
-        caption=f"Words are the best pair at each length; the height is what {pair} loses against it, cut at 100%.",
+        caption=f"Words are the best pair from that length on; the height is what {pair} loses against it, cut at 100%.",
         data=tuple(rows),
-        draw=_draw_run_length,
+        draw=lambda data: _draw_run_length(data, log_ticks(row["items"] for row in rows)),
     )
 
 
-def _draw_run_length(data: Any) -> "altair.TopLevelMixin":
+def _draw_run_length(data: Any, ticks: Sequence[float]) -> "altair.TopLevelMixin":
     import altair
 
     base = altair.Chart(data).encode(
-        x=altair.X("items:Q", title="items in the run", scale=altair.Scale(type="log")),
+        x=altair.X(
+            "items:Q",
+            title="items in the run",
+            scale=altair.Scale(type="log", nice=False, padding=20),
+            axis=altair.Axis(format=",d", values=list(ticks)),
+        ),
         y=altair.Y(
-            "regret:Q",
+            "shown:Q",
             title="regret of the recommended pair",
-            scale=altair.Scale(type="sqrt", domain=[0, 1], clamp=True),
-            axis=altair.Axis(format="%"),
+            scale=altair.Scale(type="sqrt", domain=[0, 1.3], nice=False),  # room for the words above the highest dot
+            axis=altair.Axis(format="%", values=[0, 0.05, 0.2, 0.4, 0.6, 0.8, 1]),
         ),
         tooltip=[
             "items:Q",
@@ -239,7 +248,7 @@ def _draw_run_length(data: Any) -> "altair.TopLevelMixin":
     )
     line = base.mark_line(strokeDash=[4, 3], opacity=0.6)
     points = base.mark_circle(size=90, opacity=1).encode(color=altair.Color("best:N", title="best pair"))
-    words = [base.mark_text(dy=-12, **halo).encode(text="best:N") for halo in HALOS]
+    words = [base.mark_text(dy=-12, **halo).encode(text="word:N") for halo in HALOS]
     drawn: altair.TopLevelMixin = altair.layer(line, *words, points).properties(height=240)
     return drawn
 
@@ -276,25 +285,22 @@ def _sub_times(kind: KindAnswer, runs: Sequence[FeedMeasured], answer: LoaderAns
 
 
 def _seconds_of(run: FeedMeasured, phase: str) -> float:
-    totals = {samples.phase: samples.total for samples in run.phases}
     if phase == "first batch":
         return run.first_batch_seconds
     if phase == "wait for data":
-        return totals.get(phase, 0.0) - run.first_batch_seconds
-    return run.other_seconds if phase == "other" else totals.get(phase, 0.0)
+        return run.seconds_of(phase) - run.first_batch_seconds
+    return run.other_seconds if phase == "other" else run.seconds_of(phase)
 
 
 def _draw_sub_times(data: Any, pairs: Sequence[str]) -> "altair.TopLevelMixin":
     import altair
 
-    x = altair.X("seconds:Q", title="seconds, end to end")
+    x = altair.X("seconds:Q", title="seconds, end to end", axis=altair.Axis(tickCount=8))
     y = altair.Y("pair:N", sort=list(pairs), title="batch x workers")
     drawn: altair.TopLevelMixin = (
         phase_bars(data, _SUB_TIMES, x=x, y=y, names=["model", "pair"])
         .properties(width=520, height=altair.Step(14))
-        .facet(
-            row=altair.Row("model:N", title=None, header=altair.Header(labelAngle=0, labelAlign="left", labelLimit=160))
-        )
+        .facet(facet=altair.Facet("model:N", title=None, header=altair.Header(labelAnchor="start")), columns=1)
         .resolve_scale(y="independent")
     )
     return drawn

@@ -38,6 +38,8 @@ class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
     page: Path
     num_bytes: int
     """Of the page."""
+    finished: bool
+    """Whether all of the runs have ended, so that this is their last word."""
     charts: tuple[Path, ...] = ()
     markdown: Path | None = None
     exports: tuple[Path, ...] = ()
@@ -50,6 +52,7 @@ class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
             "answer": self.answer,
             "page": str(self.page),
             "num_bytes": self.num_bytes,
+            "finished": self.finished,
             "charts": [str(path) for path in self.charts],
             "markdown": str(self.markdown) if self.markdown else None,
             "exports": [str(path) for path in self.exports],
@@ -104,6 +107,7 @@ def run_report(settings: ReportSettings, *, watch: Watch = silent) -> ReportResu
         answer=plain_text(page.answer),
         page=out,
         num_bytes=len(html),
+        finished=all(run.answer is not None for run in runs),
         charts=charts,
         markdown=markdown,
         exports=exports,

@@ -84,10 +84,9 @@ def after_latency(run: Run, *, bound: str, num_untold: int) -> Steps:
 
 def after_loader(run: Run) -> Steps:
     """From the file where one was written; what was found is remembered for this machine in any case."""
-    out = run.settings.get("out")
-    if out:
-        return (("Use it", command_on_same_data("search", run.settings, loader=out)),)
-    return (("Use it, which a search of data like this does by itself", command_on_same_data("search", run.settings)),)
+    out, models = run.settings.get("out"), run.settings.get("models")
+    label = "Use it" if out else "Use it, which a search of data like this does by itself"
+    return ((label, command_on_same_data("search", run.settings, models=models, loader=out or None)),)
 
 
 def after_train(run: Run, *, model: str, bound: str) -> Steps:
@@ -95,6 +94,8 @@ def after_train(run: Run, *, model: str, bound: str) -> Steps:
     settings = run.settings
     if bound == "data-bound":
         return (("Find loader settings that keep up", command_on_same_data("loader", settings, models=model)),)
+    if settings.get("verdict") == "none":
+        return (("See what bounds it", _again(run, verdict="auto")),)
     if bound in ("", "cannot be told"):
         epochs = 3 * int(settings.get("epochs") or 1)
         return (("Train for longer, so that more can be told", _again(run, epochs=epochs)),)

@@ -30,6 +30,7 @@ from modelhound.store import cache_folder
 __all__ = ["render_page"]
 
 _SHORT_NAME = 44  # characters that are never broken into lines where there is room
+_SHORT_TEXT = 24  # the same of what stands beside a name
 _MOST_ELEMENTS = 200  # rows of a table that are there as HTML; those after them are made when they are looked for
 _PACKED = 500  # rows of a chart from which on their names are told once
 _DIGITS = 6
@@ -73,6 +74,7 @@ def _engine() -> jinja2.Environment:
     engine.filters["late_rows"] = _late_rows
     engine.filters["data_uri"] = _data_uri
     engine.filters["told"] = _told
+    engine.filters["command"] = _command
     return engine
 
 
@@ -83,6 +85,11 @@ def _asset(name: str) -> str:
 def _told(text: str) -> Markup:
     """A text in which no option is broken after its hyphens."""
     return Markup(re.sub(r"(?<![\w-])--[a-z][a-z-]*", r'<span class="option">\g<0></span>', str(escape(text))))
+
+
+def _command(line: str) -> Markup:
+    """A command line that is broken at its spaces, or after a comma of a long list, and within no option."""
+    return Markup(str(_told(line)).replace(",", ",<wbr>"))
 
 
 def _table_rows(table: Table) -> Markup:
@@ -103,7 +110,8 @@ def _cell(cell: Cell, column: Column, is_first: bool) -> str:
 def _cell_kind(cell: Cell, column: Column, is_first: bool) -> str:
     """Of numbers, long texts and short names, which are not broken the same way."""
     is_long = len(cell.text) > _SHORT_NAME
-    return " class=n" if column.is_number else " class=w" if is_long else " class=k" if is_first else ""
+    is_short = is_first or len(cell.text) <= _SHORT_TEXT
+    return " class=n" if column.is_number else " class=w" if is_long else " class=k" if is_short else ""
 
 
 def _late_rows(table: Table) -> Markup | str:

@@ -18,7 +18,7 @@ from modelhound.report.writing import file_name
 if TYPE_CHECKING:
     import altair
 
-__all__ = ["counts_chart", "crossover_chart", "phase_charts", "place_name", "profile_charts", "saving_chart"]
+__all__ = ["place_name", "profile_charts"]
 
 _GROUP_COLOURS = dict(zip(GROUPS, (COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[3]), strict=True))
 _CURVE_COUNTS = tuple(round(10 ** (step / 4)) for step in range(0, 21))
@@ -34,13 +34,13 @@ def profile_charts(
     charts: list[Chart] = []
     for place in dict.fromkeys((record.data, record.device) for record in records):
         here = [record for record in records if (record.data, record.device) == place]
-        charts += phase_charts(here)
+        charts += _phase_charts(here)
         full = [record for record in here if record.form == "full"] or here
-        charts.append(crossover_chart(full, findings))
+        charts.append(_crossover_chart(full, findings))
         if item_counts:
-            charts.append(counts_chart(full, item_counts))
+            charts.append(_counts_chart(full, item_counts))
         if any((each.data, each.device) == place for each in findings.savings):
-            charts.append(saving_chart(findings, *place))
+            charts.append(_saving_chart(findings, *place))
     return tuple(charts)
 
 
@@ -58,10 +58,10 @@ def _in_reading_order(records: Sequence[ConfigurationProfiled]) -> list[Configur
     )
 
 
-def phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:
+def _phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:
     """Stacked and normalised bars per phase, a row of bars for every model."""
     first = records[0]
-    where = f"{first.data} on {first.device}, {first.num_items} items in batches of {first.batch}"
+    where = f"{first.data} on {first.device}, {first.num_items:,} items in batches of {first.batch}"
     rows: list[Row] = []
     for record in records:
         seconds = {phase: record.seconds_of(phase) for phase in PHASES}
@@ -83,7 +83,8 @@ def phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:
         Chart(
             name=f"profile_seconds_{place_name(first)}",
             title=f"Where the time goes: {where}",
-            caption=f"Seconds per phase of one job from the file of weights to the score; weights are read {cold}.",
+            caption=f"Seconds per phase of one job from the file of weights to the score; weights are read {cold}."
+            + (" Each model has a scale of its own." if len(_models_of(rows)) > 1 else ""),
             data=tuple(rows),
             draw=lambda data: _draw_bars(data, _models_of(rows), order, "seconds", "seconds, end to end"),
         ),
@@ -100,7 +101,11 @@ def phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:
 def _draw_bars(data: Any, models: Sequence[str], order: Sequence[str], field: str, title: str) -> Any:
     import altair
 
-    x = share_axis("share", title) if field == "share" else altair.X("seconds:Q", title=title)
+    x = (
+        share_axis("share", title)
+        if field == "share"
+        else altair.X("seconds:Q", title=title, axis=altair.Axis(tickCount=5))
+    )
     y = altair.Y("configuration:N", title=None, sort=list(order))
     return (
         phase_bars(data, [*PHASES, "other"], x=x, y=y, names=["model", "configuration"])
@@ -110,7 +115,7 @@ def _draw_bars(data: Any, models: Sequence[str], order: Sequence[str], field: st
     )
 
 
-def crossover_chart(records: Sequence[ConfigurationProfiled], findings: ProfileFindings) -> Chart:
+def _crossover_chart(records: Sequence[ConfigurationProfiled], findings: ProfileFindings) -> Chart:
     """Seconds of weights, data, forward and score as items grow."""
     first = records[0]
     shown = list(records[:_MOST_CURVES])
@@ -146,11 +151,12 @@ def crossover_chart(records: Sequence[ConfigurationProfiled], findings: ProfileF
                 "move": f"{each.before} → {each.after}",
             }
             for each in moves
+            if each.num_items <= _CURVE_COUNTS[-1]
         ]
     return Chart(
         name=f"profile_crossover_{place_name(first)}",
         title=f"What takes longest depends on the number of items: {first.data} on {first.device}",
-        caption=f"The highest line is the bottleneck; dots are where it changes. Beyond {first.num_items} items, dashed, the "
+        caption=f"The highest line is the bottleneck; dots are where it changes. Beyond {first.num_items:,} items, dashed, the "
         "lines are extrapolated.",
         data=tuple(rows),
         draw=lambda data: _draw_crossover(data, rows),
@@ -189,7 +195,7 @@ def _draw_crossover(data: Any, rows: Sequence[Row]) -> Any:
     )
 
 
-def counts_chart(records: Sequence[ConfigurationProfiled], item_counts: Sequence[int]) -> Chart:
+def _counts_chart(records: Sequence[ConfigurationProfiled], item_counts: Sequence[int]) -> Chart:
     """Shares at the numbers of items that were asked for."""
     first = records[0]
     rows: list[Row] = []
@@ -200,7 +206,7 @@ def counts_chart(records: Sequence[ConfigurationProfiled], item_counts: Sequence
             rows += [
                 {
                     "model": _short(record.model),
-                    "items": f"{count:,}" + (" (extrapolated)" if count > record.num_items else ""),
+                    "items": f"{count:,}" + ("*" if count > record.num_items else ""),
                     "count": count,
                     "group": group,
                     "order": place,
@@ -212,7 +218,8 @@ def counts_chart(records: Sequence[ConfigurationProfiled], item_counts: Sequence
     return Chart(
         name=f"profile_items_{place_name(first)}",
         title=f"Shares of the time by number of items: {first.data} on {first.device}",
-        caption="What is paid once loses weight as items grow.",
+        caption="What is paid once loses weight as items grow."
+        + (" * extrapolated." if any(str(row["items"]).endswith("*") for row in rows) else ""),
         data=tuple(rows),
         draw=lambda data: _draw_counts(data, _models_of(rows)),
     )
@@ -240,7 +247,7 @@ def _draw_counts(data: Any, models: Sequence[str]) -> Any:
     )
 
 
-def saving_chart(findings: ProfileFindings, data: str, device: str) -> Chart:
+def _saving_chart(findings: ProfileFindings, data: str, device: str) -> Chart:
     """Predicted by multiplications, measured in the forward pass, measured end to end."""
     rows: list[Row] = []
     for each in findings.savings:

@@ -8,9 +8,9 @@ Words that a terminal says too are made by `analysis`.
 from modelhound.analysis.certainty import Certainty
 from modelhound.analysis.phases import total_phases
 from modelhound.analysis.search_tables import short_chance_text, time_text
-from modelhound.analysis.search_wording import best_sentence, tie_sentence, time_sentence
-from modelhound.analysis.wording import count_text, number_text, plural, points_text, short_name
-from modelhound.records import Ranking
+from modelhound.analysis.search_wording import best_sentence, tau_text, tie_sentence, time_sentence
+from modelhound.analysis.wording import count_text, duration_text, number_text, plural, points_text, short_name
+from modelhound.records import Failure, PlanMade, Ranking
 from modelhound.report.finals_section import finals_figures, finals_sentence
 from modelhound.report.parts import Figure, Sentence, Strong
 from modelhound.report.search_view import SearchView, was_run
@@ -26,23 +26,48 @@ def answer_sentence(view: SearchView) -> Sentence:
     if ranking.finals is not None:
         return finals_sentence(ranking.finals, view.data)
     strong, rest = best_sentence(ranking, view.data)
+    if view.run.answer is None:
+        return ("So far ", Strong(short_name(strong)), f" leads on {view.data}: {rest.partition(': ')[2]}")
     return (Strong(short_name(strong)), rest)
 
 
 def supporting_sentences(view: SearchView) -> tuple[Sentence, ...]:
     ranking = view.ranking
     sentences: list[Sentence] = []
+    if view.run.answer is None and ranking.models:
+        sentences.append((_progress_text(view),))
     if view.run.settings.get("weights") == "random":
         sentences.append((Strong("All weights are random"), ": this says nothing of trained models."))
     if not ranking.models:
-        return (*sentences, ("What failed, and why, is below.",)) if view.run.records else tuple(sentences)
+        plans = view.run.of(PlanMade)
+        if plans and view.run.answer is None:
+            asked = f"{plural(plans[-1].num_models, 'model')} over {plural(plans[-1].num_items, 'item')}"
+            sentences.append((f"Now: {asked}, about {duration_text(plans[-1].seconds)} of work by the plan.",))
+        failed = bool(view.run.of(Failure))
+        return (*sentences, ("What failed, and why, is below.",)) if failed else tuple(sentences)
     tied = _finalists_sentence(view) if ranking.finals is not None else tie_sentence(ranking)
+    num_failed = len({each.model for each in view.run.of(Failure)} - {row.model for row in ranking.models})
+    if num_failed:
+        sentences.append((Strong(f"{plural(num_failed, 'model')} failed"), ": why stands under What did not work."))
     if any(tied):
         before, name, after = tied
         sentences.append((before, Strong(short_name(name)), after))
     if view.measured:
-        sentences.append((time_sentence(total_phases(view.measured), view.device or "this device"),))
+        told = time_sentence(total_phases(view.measured), view.device or "this device")
+        finals = (
+            "" if ranking.finals is None else f" Finals came on top: {duration_text(ranking.finals.spent_seconds)}."
+        )
+        sentences.append((f"{told}{finals}",))
     return tuple(sentences)
+
+
+def _progress_text(view: SearchView) -> str:
+    """Of a search that is not finished."""
+    asked = max((plan.num_models for plan in view.run.of(PlanMade)), default=0)
+    done = plural(len(view.ranking.models), "model")
+    whole = f"{len(view.ranking.models)} of {plural(asked, 'model')}" if asked >= len(view.ranking.models) else done
+    left = f", {len(view.dropped)} left the race" if view.dropped else ""
+    return f"{whole} measured on all items{left}. The order may still change."
 
 
 def _finalists_sentence(view: SearchView) -> tuple[str, str, str]:
@@ -66,6 +91,8 @@ def key_figures(view: SearchView) -> tuple[Figure, ...]:
     best = ranking.models[0]
     tried = len(ranking.models) + len(view.dropped)
     size = f"{count_text(best.num_parameters)} parameters, the best of {plural(tried, 'model')}"
+    if view.run.answer is None:
+        size += " so far"
     figures = [Figure(question="Which model", value=_name_only(best.model), note=size)]
     if view.certainty is not None and len(ranking.models) > 1:
         figures.append(_sureness(ranking, view.certainty))
@@ -99,7 +126,7 @@ def _sureness(ranking: Ranking, certainty: Certainty) -> Figure:
 def _reason(ranking: Ranking, certainty: Certainty | None) -> Figure:
     """Why this one: its lead over the first that is clearly worse, and whether size explains it."""
     tau = ranking.size_agreement
-    control = "" if tau is None else f". {_what_size_says(tau)} (τ\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{tau:+.2f})"
+    control = "" if tau is None else f". {_what_size_says(tau)} (τ\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{tau_text(tau)})"
     if certainty is None or certainty.next_model is None:
         value = "no clear lead" if len(ranking.models) > 1 else "the only one"
         note = f"none of the others is clearly worse: more items would tell{control}" if len(ranking.models) > 1 else ""

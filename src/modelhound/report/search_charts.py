@@ -14,7 +14,7 @@ from modelhound.analysis.certainty import pareto_front, scorer_agreement
 from modelhound.analysis.phases import total_phases
 from modelhound.analysis.search_tables import time_text
 from modelhound.analysis.wording import plural, short_name
-from modelhound.records import ModelDropped, ModelMeasured, RankedModel, Ranking
+from modelhound.records import FinalsAnswer, ModelDropped, ModelMeasured, RankedModel, Ranking
 from modelhound.report.charts import Chart, Row, log_ticks
 from modelhound.report.search_drawing import (
     BEATEN,
@@ -22,8 +22,11 @@ from modelhound.report.search_drawing import (
     FINISHED,
     FIRST,
     FRONT,
+    LOST,
     OTHERS,
+    WON,
     draw_agreement,
+    draw_finals,
     draw_front,
     draw_phases,
     draw_race,
@@ -36,6 +39,7 @@ from modelhound.report.search_view import was_run
 
 __all__ = [
     "agreement_chart",
+    "finals_chart",
     "phase_charts",
     "race_chart",
     "ranking_chart",
@@ -74,6 +78,35 @@ def ranking_chart(ranking: Ranking) -> Chart:
         + (f" {plural(left_out, 'model')} further down are in the table only." if left_out else ""),
         data=rows,
         draw=lambda data: draw_ranking(data, ranking.metric),
+    )
+
+
+def finals_chart(finals: FinalsAnswer) -> Chart | None:
+    """What each finalist is expected to reach, and what it has reached; None where nothing is foretold."""
+    shown = [each for each in finals.finalists if each.predicted is not None and each.interval is not None]
+    names = _short_names(each.model for each in shown)
+    rows: tuple[Row, ...] = tuple(
+        {
+            "place": place,
+            "model": names[each.model],
+            "score": each.predicted,
+            "low": each.interval[0] if each.interval else None,
+            "high": each.interval[1] if each.interval else None,
+            "so_far": each.score,
+            "chance": each.chance,
+            "group": WON if each.place == 1 else LOST,
+        }
+        for place, each in enumerate(shown)
+    )
+    if not rows:
+        return None
+    return Chart(
+        name="search_finals",
+        title=f"{title_of(finals.metric)} that finalists are expected to reach",
+        caption=f"Dots are foretold for {finals.full_epochs} epochs, lines are {finals.confidence:.0%} intervals, crosses what "
+        "the short training has reached so far.",
+        data=rows,
+        draw=lambda data: draw_finals(data, finals.metric),
     )
 
 

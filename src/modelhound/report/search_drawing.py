@@ -17,8 +17,11 @@ __all__ = [
     "FINISHED",
     "FIRST",
     "FRONT",
+    "LOST",
     "OTHERS",
+    "WON",
     "draw_agreement",
+    "draw_finals",
     "draw_front",
     "draw_phases",
     "draw_race",
@@ -29,6 +32,7 @@ __all__ = [
 ]
 
 FIRST, OTHERS = "shares rank 1", "clearly worse by features"
+WON, LOST = "first in the finals", "behind"
 FRONT, BEATEN = "not beaten", "beaten"
 FINISHED, DROPPED = "measured on all items", "left the race"
 
@@ -36,15 +40,35 @@ FINISHED, DROPPED = "measured on all items", "left the race"
 def draw_ranking(data: Any, metric: str) -> Any:
     import altair
 
-    base = altair.Chart(data, height=altair.Step(24)).encode(
-        y=altair.Y("model:N", sort=altair.EncodingSortField("place", op="min"), title=None),
-        color=altair.Color("group:N", scale=altair.Scale(domain=[FIRST, OTHERS], range=[COLOURS[0], GREY]), title=None),
-        tooltip=["model:N", "rank:Q", *_score_tooltips(metric)],
-    )
-    low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=metric_axis(metric))
+    base = _by_place(data, [FIRST, OTHERS]).encode(tooltip=["model:N", "rank:Q", *_score_tooltips(metric)])
+    low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=metric_axis(metric, ticks=8))
     return base.mark_rule(strokeWidth=3, opacity=0.45).encode(x=low, x2="high:Q") + base.mark_circle(
         size=90, opacity=1
     ).encode(x="score:Q")
+
+
+def draw_finals(data: Any, metric: str) -> Any:
+    import altair
+
+    told = ["model:N", *_score_tooltips(metric), _format_tooltip("so_far", "so far", metric)]
+    base = _by_place(data, [WON, LOST]).encode(tooltip=[*told, altair.Tooltip("chance:Q", format=".0%")])
+    low = altair.X("low:Q", title=title_of(metric), scale=altair.Scale(zero=False), axis=metric_axis(metric, ticks=8))
+    crosses = base.mark_point(shape="cross", angle=45, size=60, filled=True)
+    return (
+        base.mark_rule(strokeWidth=3, opacity=0.45).encode(x=low, x2="high:Q")
+        + crosses.encode(x="so_far:Q")
+        + base.mark_circle(size=90, opacity=1).encode(x="score:Q")
+    )
+
+
+def _by_place(data: Any, groups: Sequence[str]) -> Any:
+    """Models one below the other, the first of two groups in colour."""
+    import altair
+
+    return altair.Chart(data, height=altair.Step(24)).encode(
+        y=altair.Y("model:N", sort=altair.EncodingSortField("place", op="min"), title=None),
+        color=altair.Color("group:N", scale=altair.Scale(domain=groups, range=[COLOURS[0], GREY]), title=None),
+    )
 
 
 def draw_front(

@@ -21,7 +21,7 @@ from modelhound.report.search_views import hardest_gallery, map_chart, plan_tree
 from modelhound.report.tables import text_table
 from modelhound.store import Run
 
-__all__ = ["ranking_table", "search_page"]
+__all__ = ["search_page"]
 
 _MOST_PLANS = 6  # of a race with many rungs, the last
 _READ_FIRST = ("model", "rank", "score", "interval", "params", "time", "items/s", "by size")
@@ -31,7 +31,7 @@ def search_page(run: Run) -> Page:
     """The whole page."""
     view = view_search(run)
     return Page(
-        title=f"{best_model(view.ranking) or 'No answer'} · {view.data} · modelhound",
+        title=f"{best_model(view.ranking) or ('No answer' if run.answer else 'No answer yet')} · {view.data} · modelhound",
         kicker=kicker(run),
         answer=answer_sentence(view),
         sentences=supporting_sentences(view),
@@ -42,7 +42,7 @@ def search_page(run: Run) -> Page:
     )
 
 
-def ranking_table(ranking: Ranking, measured: Sequence[ModelMeasured], dropped: Sequence[ModelDropped] = ()) -> Table:
+def _ranking_table(ranking: Ranking, measured: Sequence[ModelMeasured], dropped: Sequence[ModelDropped] = ()) -> Table:
     """All models, those that left the race at the end; what most people look for comes first."""
     columns = ranking_columns(ranking) | _columns_of_records(ranking, measured)
     order = dict.fromkeys((*_READ_FIRST, *columns))
@@ -65,7 +65,9 @@ def _columns_of_records(ranking: Ranking, measured: Sequence[ModelMeasured]) -> 
     features = [float(record.num_features) if record else None for record in found]
     return {
         "items/s": _number_column(speeds, number_text, "scoring included"),
-        "memory": _number_column(memory, bytes_text, "the most held while it ran"),
+        "memory": _number_column(
+            memory, bytes_text, "the most held while it and all beside it ran: of the GPU, else of the whole process"
+        ),
         "features": _number_column(features, lambda value: f"{value:,.0f}", "numbers for each item"),
     }
 
@@ -117,7 +119,7 @@ def _ranking_section(view: SearchView) -> Section | None:
         lead=f"The score is the {ranking.metric} of {how}, over {plural(ranking.num_items, 'item')} that all models answered; "
         f"intervals are {ranking.confidence:.0%}."
         + ("" if ranking.finals is None else " The finals came after it and may order its first models otherwise."),
-        blocks=(charts.ranking_chart(ranking), ranking_table(ranking, view.measured, view.dropped)),
+        blocks=(charts.ranking_chart(ranking), _ranking_table(ranking, view.measured, view.dropped)),
     )
 
 

@@ -59,7 +59,7 @@ def view_search(run: Run) -> SearchView:
 
 def was_run(record: ModelMeasured) -> bool:
     """Whether the network itself was run: where its features were remembered, its time says nothing of its speed."""
-    return any(each.phase == "forward" for each in record.phases)
+    return bool(record.samples_of("forward"))
 
 
 def _read_ranking(run: Run) -> Ranking | None:

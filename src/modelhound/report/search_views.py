@@ -25,6 +25,8 @@ _BESIDE = 1.1  # times as much work as time: less is hardly to be seen
 _MOST_CHILDREN = 40  # of one node of the tree; a pool of thousands is told in numbers
 _MOST_CLASSES = 2 * len(COLOURS)  # each colour as a dot and as a triangle
 _REST = "other classes"
+_TOKENS = re.compile(r"data [0-9a-f]{40,} (\d+)")  # the hash of a tokenizer, and where texts are cut
+_OWN_TRANSFORM = re.compile(r"OwnTransform\(.*input_size=\((\d+), (\d+)\)")
 _PREPROCESSING = re.compile(r"Preprocessing\(input_size=\((\d+), (\d+)\), interpolation='(\w+)'")
 
 
@@ -60,12 +62,18 @@ def timeline_chart(timeline: Timeline) -> Chart:
     return Chart(
         name="search_timeline",
         title="What ran when",
-        caption=f"{duration_text(busy)} of work took {duration_text(timeline.wall_seconds)}: "
-        + ("lanes run beside each other." if busy > _BESIDE * timeline.wall_seconds else "little ran at the same time.")
+        caption=_overlap_text(timeline, busy, num_lanes=len(lanes))
         + (f" The {plural(left_out, 'shortest piece')} are left out." if left_out else ""),
         data=tuple(rows),
         draw=lambda data: _draw_timeline(data, lanes, phases),
     )
+
+
+def _overlap_text(timeline: Timeline, busy: float, *, num_lanes: int) -> str:
+    if num_lanes == 1:  # of a cluster, which says what it is told to do and not what each worker does
+        return f"One thing after the other, {duration_text(timeline.wall_seconds)} in all; workers share each of them."
+    beside = "lanes run beside each other" if busy > _BESIDE * timeline.wall_seconds else "little ran at the same time"
+    return f"{duration_text(busy)} of work took {duration_text(timeline.wall_seconds)}: {beside}."
 
 
 def map_chart(item_map: ItemMap) -> Chart:
@@ -152,7 +160,11 @@ def _branch(node: PlanNode, whole: float) -> Branch:
 
 
 def _readable(label: str) -> str:
-    """Of an input: what items are made into, without the numbers that tell one normalisation from another."""
+    """Of an input: what items are made into, without what tells one normalisation or tokenizer from another."""
+    if found := _TOKENS.fullmatch(label):
+        return f"texts of up to {found[1]} tokens"
+    if found := _OWN_TRANSFORM.search(label):
+        return f"images of {found[1]} x {found[2]}, a transform of their own"
     found = _PREPROCESSING.search(label)
     return f"images of {found[1]} x {found[2]}, {found[3]}" if found else label
 

@@ -5,6 +5,7 @@ Out: a Told; None where nothing was found
 Only what this needs of an answer is read here, so that nothing of the verb itself, and no torch, is loaded.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from modelhound.analysis.newest import newest
-from modelhound.analysis.wording import list_text, number_text, plural, seconds_text, short_name
+from modelhound.analysis.wording import all_models_text, list_text, number_text, plural, seconds_text, short_name
 from modelhound.report.next_steps import after_latency, after_loader
 from modelhound.report.parts import Figure, Sentence, Strong
 from modelhound.report.told import Told
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["tell_latency", "tell_loader"]
 
+_MIXED = "depends on precision and size"
+_PREFIX = re.compile("^.*[:/]")  # of a model's name: where it comes from
+
 
 def tell_latency(run: Run, answer: msgspec.Raw) -> Told | None:
-    from modelhound.analysis.latency import HeldConclusion, SweepLaw, summarise_points
+    from modelhound.analysis.latency import SweepLaw, summarise_points
     from modelhound.records import CeilingsMeasured, LatencyMeasured
 
     class Answer(msgspec.Struct):
         laws: tuple[SweepLaw, ...]
-        conclusions: tuple[HeldConclusion, ...] = ()
 
     records = newest(run.of(LatencyMeasured), lambda each: each.point)
     if not records:
@@ -51,8 +54,8 @@ def tell_latency(run: Run, answer: msgspec.Raw) -> Told | None:
     less = ", ".join(f"{number} {name}-bound" for name, number in bounds.most_common()[1:] if name != "unknown")
     return Told(
         answer=_laws_sentence(found.laws) or sentence,
-        sentences=tuple(each.conclusion.sentence for each in found.conclusions),
-        remarks=tuple(f"With {law.held}, {law.answer.sentence}" for law in found.laws),
+        sentences=_claim_sentences(found.laws),
+        remarks=_law_sentences(found.laws),
         figures=(
             Figure(question="Shortest call", value=seconds_text(quickest.median_seconds), note=where(quickest)),
             Figure(
@@ -90,6 +93,36 @@ def _laws_sentence(laws: "Sequence[SweepLaw]") -> Sentence:
     return ("The time of a call is ", Strong(told[0]), f"{others}.")
 
 
+def _claim_sentences(laws: "Sequence[SweepLaw]") -> tuple[str, ...]:
+    """For which models each claim holds, over all precisions, devices and sizes."""
+    claims: dict[str, dict[str, set[str]]] = {}
+    for law in laws:
+        claim = f"{law.answer.hypothesis.name}, {law.answer.hypothesis.relation}"
+        claims.setdefault(claim, {}).setdefault(law.model, set()).add(law.answer.verdict)
+    sentences = []
+    for claim, models in claims.items():
+        groups: dict[str, list[str]] = {}
+        for model, verdicts in models.items():
+            verdict = verdicts.pop() if len(verdicts) == 1 else _MIXED
+            groups.setdefault(verdict, []).append(_PREFIX.sub("", model))
+        sentences.append(f"{claim}: {'; '.join(f'{said} for {list_text(names)}' for said, names in groups.items())}.")
+    return tuple(sentences)
+
+
+def _law_sentences(laws: "Sequence[SweepLaw]") -> tuple[str, ...]:
+    """What each sweep says, with what tells it from the others of its model."""
+    precisions, devices = {law.precision for law in laws}, {law.device for law in laws}
+    told = []
+    for law in laws:
+        where = [
+            law.held,
+            *([law.precision] if len(precisions) > 1 else ()),
+            *([law.device] if len(devices) > 1 else ()),
+        ]
+        told.append(f"With {', '.join(where)}: {law.answer.sentence}")
+    return tuple(told)
+
+
 def _sureness_of_times(points: "Sequence[PointSummary]") -> Figure:
     known = [(each.interval[1] - each.interval[0]) / (2 * each.median_seconds) for each in points if each.interval]
     samples = f"{median(each.num_samples for each in points):.0f} samples of a point in the middle"
@@ -108,7 +141,10 @@ def tell_loader(run: Run, answer: msgspec.Raw) -> Told | None:
     kind, found = kinds[0], kinds[0].recommended
     assert found is not None
     pairs = [(each.kind, each.recommended.batch, each.recommended.workers) for each in kinds if each.recommended]
-    told = [f"batches of {batch} with {_workers_text(workers)} for {name} items" for name, batch, workers in pairs]
+    told = [
+        f"batches of {batch} with {_workers_text(workers)}" + (f" for {name} items" if len(pairs) > 1 else "")
+        for name, batch, workers in pairs
+    ]
     regret = kind.regret[0].mean
     slower = (
         ""
@@ -125,7 +161,7 @@ def tell_loader(run: Run, answer: msgspec.Raw) -> Told | None:
         answer=(
             Strong(told[0].capitalize()),
             *(f", {each}" for each in told[1:]),
-            f" suit {_models_text(len(kind.models))}.",
+            f" suit {all_models_text(len(kind.models))}.",
         ),
         sentences=remarks[:1],
         remarks=(*remarks, *(each.verdict for each in kinds)),
@@ -154,10 +190,6 @@ def tell_loader(run: Run, answer: msgspec.Raw) -> Told | None:
         next_steps=after_loader(run),
         numbers=loader_numbers(kinds),
     )
-
-
-def _models_text(count: int) -> str:
-    return "the model" if count == 1 else "both models" if count == 2 else f"all {count} models"
 
 
 def _workers_text(workers: int) -> str:

@@ -50,7 +50,7 @@ def log_to_mlflow(run: Run, address: str, artefacts: Mapping[str, Sequence[Path]
         client = MlflowClient(tracking_uri=address)
         found = client.get_experiment_by_name(_EXPERIMENT)
         experiment = found.experiment_id if found else client.create_experiment(_EXPERIMENT)
-        made = client.create_run(experiment, run_name=run.path.name)
+        made = _find_earlier(client, experiment, run) or client.create_run(experiment, run_name=run.path.name)
         identity = made.info.run_id
         parameters = [Param(_name(key), _text(value)) for key, value in run.settings.items()]
         metrics = [Metric(key, value, made.info.start_time, 0) for key, value in _metrics(run).items()]
@@ -73,6 +73,12 @@ def log_to_mlflow(run: Run, address: str, artefacts: Mapping[str, Sequence[Path]
             f"{said[0] if said else type(error).__name__}"
         ) from None
     return str(identity)
+
+
+def _find_earlier(client: Any, experiment: str, run: Run) -> Any:
+    """What an earlier export of the same run made, or None: a second export brings it up to date."""
+    alike = client.search_runs([experiment], filter_string=f"tags.asked_at = '{run.at}'") if run.at else ()
+    return next((each for each in alike if each.data.tags.get("run_folder") == str(run.path)), None)
 
 
 def _metrics(run: Run) -> dict[str, float]:

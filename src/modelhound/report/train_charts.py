@@ -260,9 +260,9 @@ def _draw_verdicts(data: Any) -> "altair.TopLevelMixin":
 
     base = altair.Chart(data).encode(y=altair.Y("run:N", title=None, sort=None), yOffset="what:N")
     scale = altair.Scale(zero=False)
-    bars = base.mark_rule(strokeWidth=2).encode(
-        x=altair.X("low:Q", title="times as fast", scale=scale), x2="high:Q", color=altair.Color("what:N", title=None)
-    )
+    times = altair.X("low:Q", title="times as fast; 1 brings nothing", scale=scale, axis=altair.Axis(tickCount=8))
+    nothing = altair.Chart().mark_rule(strokeDash=[4, 3]).encode(x=altair.datum(1))
+    bars = base.mark_rule(strokeWidth=2).encode(x=times, x2="high:Q", color=altair.Color("what:N", title=None))
     points = base.mark_point(filled=True, size=80).encode(
         x=altair.X("speedup:Q", scale=scale),
         color="what:N",
@@ -272,7 +272,7 @@ def _draw_verdicts(data: Any) -> "altair.TopLevelMixin":
             *(altair.Tooltip(f"{each}:Q", format=".2f") for each in ("speedup", "low", "high")),
         ],
     )
-    chart: altair.TopLevelMixin = altair.layer(bars, points)
+    chart: altair.TopLevelMixin = altair.layer(nothing, bars, points, data=data)
     return chart
 
 
@@ -282,9 +282,11 @@ def _telemetry(ranks: Sequence[RankTrained]) -> Chart:
         if rank.rank != 0 or len(rank.telemetry) < 2:
             continue
         for sample in rank.telemetry[:: max(1, len(rank.telemetry) // _MOST_POINTS)]:
+            num_cores = len(sample.cpu_shares)
             found = {
-                "CPU, all cores": float(np.mean(sample.cpu_shares)) if sample.cpu_shares else None,
                 "GPU": sample.gpu_share,
+                "cores, this rank": sample.process_cpu_share / num_cores if num_cores else None,
+                "cores, whole machine": float(np.mean(sample.cpu_shares)) if num_cores else None,
             }
             rows += [
                 {
@@ -299,7 +301,8 @@ def _telemetry(ranks: Sequence[RankTrained]) -> Chart:
     return Chart(
         name="train_machine",
         title="How busy the machine was",
-        caption="Share of all cores, and of the first rank's GPU where there is one.",
+        caption="Share of all cores that the first rank and everything on the machine kept busy, and of its GPU where there is "
+        "one. Where the two lines of cores are far apart, something else ran here.",
         data=tuple(rows),
         draw=lambda data: _draw_lines(data, "seconds:Q", "seconds", "share:Q", "busy share", dash="what:N"),
     )

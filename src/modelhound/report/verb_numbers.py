@@ -14,6 +14,7 @@ from modelhound.analysis.wording import (
     bytes_text,
     duration_text,
     interval_text,
+    items_text,
     metric_interval_text,
     metric_text,
     plural,
@@ -69,7 +70,7 @@ def latency_numbers(points: "Sequence[PointSummary]", laws: "Sequence[SweepLaw]"
                 "precision": each.point.precision,
                 "device": each.point.device,
                 "median": _time(each.median_seconds),
-                "interval": " – ".join(map(seconds_text, each.interval)) if each.interval else None,
+                "interval": _span_text(each.interval) if each.interval else None,
                 "samples": each.num_samples,
                 "items/s": each.items_per_second,
                 "GFLOP/s": each.flops_per_second * 1e-9,
@@ -96,7 +97,13 @@ def loader_numbers(kinds: "Sequence[KindAnswer]") -> Numbers:
                 "worst model": row.worst_model,
                 "within 2%": _percent(row.chance_within, 0),
                 "measured": f"{row.num_measured} of {len(kind.models)}",
-                "remark": "recommended" if place == 0 else "as good within noise" if row.as_good else "",
+                "remark": "fails"
+                if row.mean is None
+                else "recommended"
+                if place == 0
+                else "as good"
+                if row.as_good
+                else "",
             }
             for kind in kinds
             for place, row in enumerate(kind.regret)
@@ -137,7 +144,7 @@ def train_numbers(
                 "model": run.model,
                 "ranks": run.num_ranks,
                 "score": Cell(metric_text(run.metric, run.score), run.score),
-                "interval": None if interval is None else metric_interval_text(run.metric, interval),
+                "interval": None if interval is None else Cell(metric_interval_text(run.metric, interval), interval[0]),
                 "top-5": _percent(run.top5),
                 "loss": Cell(f"{run.losses[-1]:.3f}", run.losses[-1]) if run.losses else None,
                 "epochs": len(run.epochs),
@@ -167,15 +174,17 @@ def train_numbers(
 
 def profile_numbers(findings: "ProfileFindings") -> Numbers:
     return {
-        "What takes most of the time": [
+        "What takes longest": [
             {
                 "model": each.model,
                 "layers": each.configuration,
                 "where": f"{each.data} on {each.device}",
                 "bottleneck": each.bottleneck,
                 **{name: _time(seconds) for name, seconds in each.seconds.items()},
-                "with it for free": _ratio(each.speedups[each.bottleneck], "x faster"),
-                "interval": interval_text(each.interval),
+                "with it for free": Cell(
+                    f"{share_text(each.speedups[each.bottleneck])}x {interval_text(each.interval)}",
+                    each.speedups[each.bottleneck],
+                ),
             }
             for each in findings.bottlenecks
         ],
@@ -185,7 +194,7 @@ def profile_numbers(findings: "ProfileFindings") -> Numbers:
                 "layers": each.configuration,
                 "where": f"{each.data} on {each.device}",
                 "moves": f"{each.before} → {each.after}",
-                "from items": each.num_items,
+                "from items": Cell(items_text(each.num_items), each.num_items),
                 "is": "measured" if each.is_measured else "extrapolated",
             }
             for each in findings.moves
@@ -214,14 +223,14 @@ def breakeven_numbers(findings: "BreakevenFindings") -> Numbers:
                 "items": each.num_items,
                 "scenario": each.scenario,
                 "searched": _WAYS.get(each.way, each.way),
-                "above": Cell(plural(each.num_models, "model"), each.num_models),
+                "models": Cell(f"above {each.num_models:,}", each.num_models),
                 "interval": Cell(f"{each.interval[0]:,} – {each.interval[1]:,}", each.interval[0]),
                 "training": _time(each.training_seconds),
                 "each model": _time(each.search_seconds_per_model),
             }
             for each in findings.counts
         ],
-        "Seconds of each job, and how many times as long as extracting features": [
+        "What each job takes, and how many times as long as extracting features": [
             {
                 "model": row.model,
                 "items": row.num_items,
@@ -235,7 +244,7 @@ def breakeven_numbers(findings: "BreakevenFindings") -> Numbers:
                 "searched": _WAYS.get(way.way, way.way),
                 "start": _time(way.start_seconds),
                 "each model": _time(way.seconds_per_model),
-                "interval": " – ".join(map(seconds_text, way.interval)),
+                "interval": _span_text(way.interval),
                 "measured up to": Cell(plural(max(way.num_models, default=0), "model"), max(way.num_models, default=0)),
             }
             for way in findings.ways
@@ -251,10 +260,17 @@ def _time(seconds: float) -> Cell:
     return Cell(duration_text(seconds), seconds)
 
 
+def _span_text(interval: tuple[float, float]) -> str:
+    """8.18 – 8.28 ms: the unit once, where both ends have the same."""
+    low, high = map(seconds_text, interval)
+    amount, _, unit = low.partition(" ")
+    return f"{amount} – {high}" if unit == high.partition(" ")[2] else f"{low} – {high}"
+
+
 def _ratio(value: float, unit: str = "x") -> Cell:
     return Cell(f"{share_text(value)}{unit}", value)
 
 
 def _job(seconds: float, ratio: float | None) -> Cell:
     """With how many times as long it takes as extracting features."""
-    return Cell(f"{seconds:,.2f}" + ("" if ratio is None else f" = {ratio:.1f}x"), seconds)
+    return Cell(f"{seconds:,.2f} s" + ("" if ratio is None else f", {ratio:.1f}x"), seconds)

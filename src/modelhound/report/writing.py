@@ -5,12 +5,11 @@ Out: the file, with the folders above it
 What is written here can be made again from the run folder at any time; results themselves are the business of `store`.
 """
 
-import contextlib
-import os
 import re
 from pathlib import Path
 
 from modelhound.errors import RequestError
+from modelhound.store import put_whole
 
 __all__ = ["file_name", "write_file"]
 
@@ -22,16 +21,9 @@ def file_name(text: str) -> str:
 
 def write_file(path: Path, content: bytes) -> Path:
     """Replace the file so that a reader sees the old or the new content and never a part."""
-    unfinished = path.with_name(f".{path.name[:100]}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            unfinished.write_bytes(content)
-            unfinished.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
-            raise
+        put_whole(path, content, to_disk=False)
     except OSError as error:
         raise RequestError(
             f"cannot write {str(path)!r}: expected a file that can be made and written, but {error.strerror or error}; "

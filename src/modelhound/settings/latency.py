@@ -71,10 +71,10 @@ class LatencySettings:
     """Keep only models for which this holds, such as "params < 30e6 and family == 'resnet'"."""
 
     arch: str | None = None
-    """For file:X.safetensors: the network its tensors belong to, such as timm:resnet18."""
+    """For file:X.safetensors: the network its tensors belong to, such as timm:resnet18 or hf:ORG/NAME."""
 
     allow_code: tuple[str, ...] = ()
-    """Models (ORG/NAME or a path) that may run code of their own."""
+    """Models (ORG/NAME or a path) that may run code of their own; all others must do without."""
 
     seconds: float = 0.5
     """Sample a point for at most this long (a few calls are always timed), less where its time is known well enough before."""

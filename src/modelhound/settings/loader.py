@@ -103,7 +103,8 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
     """With --grid: how often each pair is measured."""
 
     budget: float = 0.2
-    """Without --grid: share of the grid's time that may be spent at most."""
+    """Without --grid: share of the grid's time that may be spent at most; what is needed to choose at all is run in
+    any case, which is more than that for few items."""
 
     prefetch: int = 2
     """Batches that each worker is ahead."""

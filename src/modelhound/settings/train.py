@@ -122,13 +122,13 @@ class TrainSettings(RecipeSettings, DataSettings):
     """random: train from scratch."""
 
     arch: str | None = None
-    """For file:X.safetensors: the network its tensors belong to, such as timm:resnet18."""
+    """For file:X.safetensors: the network its tensors belong to, such as timm:resnet18 or hf:ORG/NAME."""
 
     tokens: int | None = None
     """Cut texts after this many tokens; the default is what each model takes, 512 at most."""
 
     allow_code: tuple[str, ...] = ()
-    """Models (ORG/NAME or a path) that may run code of their own."""
+    """Models (ORG/NAME or a path) that may run code of their own; all others must do without."""
 
     test: str | None = None
     """Which part of the data set to test on, such as test; the default holds out a fifth of the items."""
@@ -183,8 +183,12 @@ class TrainSettings(RecipeSettings, DataSettings):
         check_text("device", self.device)
         check_choices("weights", (self.weights,), ("pretrained", "random"))
         check_choices("verdict", (self.verdict,), ("auto", "dose", "none"))
-        for name, least in (*(("tokens", 4), ("trace", 0), ("minutes", 1), ("gpus", 0), ("nodes", 1)),):
+        for name, least in (("tokens", 4), ("trace", 0), ("minutes", 1), ("gpus", 0), ("nodes", 1)):
             check_at_least(name, getattr(self, name), least)
+        if self.loader is not None and self.batch is not None and self.workers is not None:
+            raise RequestError(
+                "cannot use --loader with --batch and --workers: expected one of them, the file would change nothing"
+            )
         if self.mode == "cached" and (self.trace or self.verdict == "dose"):
             given = f"--trace {self.trace}" if self.trace else "--verdict dose"
             raise RequestError(

@@ -14,7 +14,14 @@ Nothing here knows what a record means. It owns every file name:
 `runs` has the folder, `lines` the records as text, `files` writes so that nothing is ever half there, `memo` remembers.
 """
 
-from modelhound.store.files import explain_write_errors, is_disk_full, write_file, write_folder
+from modelhound.store.files import (
+    explain_write_errors,
+    is_disk_full,
+    put_whole,
+    told_by_the_system,
+    write_file,
+    write_folder,
+)
 from modelhound.store.memo import Memo, cache_folder
 from modelhound.store.runs import (
     DEFAULT_ROOT,
@@ -40,8 +47,10 @@ __all__ = [
     "is_disk_full",
     "list_runs",
     "open_run",
+    "put_whole",
     "read_run",
     "set_aside",
+    "told_by_the_system",
     "write_file",
     "write_folder",
 ]

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import glob
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +17,18 @@ from pathlib import Path
 
 from modelhound.errors import StoreError
 
-__all__ = ["explain_write_errors", "flush_to_disk", "is_disk_full", "write_file", "write_folder", "write_whole"]
+__all__ = [
+    "explain_write_errors",
+    "flush_to_disk",
+    "is_disk_full",
+    "put_whole",
+    "told_by_the_system",
+    "write_file",
+    "write_folder",
+    "write_whole",
+]
+
+_MOST_OF_NAME = 100  # what is added must fit into the 255 bytes of a name
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -46,18 +58,24 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file so that a reader sees the old or the new content and never a part."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     with explain_write_errors(path):
-        try:
-            with unfinished.open("wb") as file:
-                file.write(content)
+        put_whole(path, content)
+
+
+def put_whole(path: Path, content: bytes, *, to_disk: bool = True) -> None:
+    """The same for whoever explains the system's errors; what can be made again need not wait for the disk."""
+    unfinished = path.with_name(f".{path.name[:_MOST_OF_NAME]}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            if to_disk:
                 file.flush()
                 os.fsync(file.fileno())
-            unfinished.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
-            raise
+        unfinished.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
 
 
 def flush_to_disk(path: Path) -> None:
@@ -77,6 +95,22 @@ def explain_write_errors(
         raise StoreError(
             f"cannot {doing} {str(path)!r}: {error.strerror or error}; {advice}, then start the same command again: {kept}"
         ) from error
+
+
+@contextlib.contextmanager
+def told_by_the_system() -> Iterator[None]:
+    """A disk that is full, say, as the system's own error: safetensors and torch wrap it into errors of theirs."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        number = re.search(r"\bos error (\d+)", str(error))
+        if number is not None:
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+        if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def is_disk_full(error: OSError) -> bool:

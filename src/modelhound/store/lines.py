@@ -17,7 +17,7 @@ from modelhound.errors import StoreError
 from modelhound.records import AnyRecord, Record
 from modelhound.store.files import explain_write_errors
 
-__all__ = ["NOT_WHAT_WE_WROTE", "cut_half_written_line", "encode_numbers", "make_line", "read_records"]
+__all__ = ["NOT_WHAT_WE_WROTE", "count_lines", "cut_half_written_line", "encode_numbers", "make_line", "read_records"]
 
 # A damaged byte may also be no UTF-8, and a stranger's file nested deeper than the parser goes.
 NOT_WHAT_WE_WROTE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -80,6 +80,11 @@ def read_records(path: Path) -> Iterator[AnyRecord]:
             line = msgspec.json.decode(text, type=_Line)
             if line.crc == _checksum(bytes(line.record)):
                 yield msgspec.json.decode(line.record, type=AnyRecord)
+
+
+def count_lines(path: Path) -> int:
+    """Lines that were written to their end, whether they can be read back or not."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def cut_half_written_line(path: Path) -> None:

@@ -21,9 +21,16 @@ import msgspec
 
 from modelhound.errors import RequestError, RunBusyError, StoreError
 from modelhound.meter.clock import seconds_now
-from modelhound.records import Failure, Record
+from modelhound.records import Failure, LatencyFailed, Record
 from modelhound.store.files import explain_write_errors, flush_to_disk, write_whole
-from modelhound.store.lines import NOT_WHAT_WE_WROTE, cut_half_written_line, encode_numbers, make_line, read_records
+from modelhound.store.lines import (
+    NOT_WHAT_WE_WROTE,
+    count_lines,
+    cut_half_written_line,
+    encode_numbers,
+    make_line,
+    read_records,
+)
 
 __all__ = [
     "DEFAULT_ROOT",
@@ -42,6 +49,7 @@ DEFAULT_ROOT = Path("runs")
 _ASKED, _RECORDS, _ANSWER, _LOCK = "asked.json", "records.jsonl", "answer.json", "lock"
 
 _FLUSH_SECONDS = 1.0
+_FAILED = Failure | LatencyFailed  # of any other record with a model, something of that model was measured
 
 OneRecord = TypeVar("OneRecord", bound=Record)
 
@@ -83,6 +91,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     answer: msgspec.Raw | None
     """As it was written; None while the run is unfinished. Decode it into what the verb wrote."""
+    num_unread: int = 0
+    """Records that are damaged or were written by another version."""
 
     def of(self, kind: type[OneRecord]) -> list[OneRecord]:
         """The records of one kind, oldest first."""
@@ -178,14 +188,16 @@ def read_run(path: Path) -> Run:
     if asked is None:
         raise RequestError(f"cannot read run {str(path)!r}: expected a run folder, see `hound runs`")
     written = _read_answer(path)
+    records = tuple(read_records(path / _RECORDS))
     return Run(
         path=path,
         verb=asked.verb,
         at=asked.at,
         settings=asked.settings,
-        records=tuple(read_records(path / _RECORDS)),
+        records=records,
         headline=written.headline if written else "",
         answer=written.answer if written else None,
+        num_unread=max(0, count_lines(path / _RECORDS) - len(records)),
     )
 
 
@@ -291,8 +303,8 @@ def _summarise(path: Path) -> RunSummary:
         run = read_run(path)
     except (StoreError, RequestError):
         return _damaged(path)
-    failed = {record.model for record in run.of(Failure)}
-    measured = {str(each.model) for each in run.records if hasattr(each, "model") and not isinstance(each, Failure)}
+    failed = {each.model for each in run.records if isinstance(each, _FAILED)}
+    measured = {str(each.model) for each in run.records if hasattr(each, "model") and not isinstance(each, _FAILED)}
     return RunSummary(
         run=str(path),
         verb=run.verb,

@@ -13,15 +13,13 @@
     ceilings    the most a device can do
     subject     a network and how it is fed; `counting`, `kernels` and `memory` look at one call each
 
-Nothing here knows what follows from the times: laws, hypotheses and comparisons are the business of `analysis`.
+Nothing here finds out what follows from the times: laws, hypotheses and comparisons are those of `analysis`.
 """
 
-from modelhound.timing.axes import Candidate, shuffle_points
 from modelhound.timing.bench import Bench
-from modelhound.timing.limits import Limits
 from modelhound.timing.places import Place, open_place
 from modelhound.timing.planning import SweepPlan, find_devices, plan_sweep
-from modelhound.timing.pricing import Learnt, PricedPoint, price_points, recall, remember
+from modelhound.timing.pricing import Learnt, price_points, recall, remember
 from modelhound.timing.results import (
     LatencyAnswer,
     LatencyPlan,
@@ -34,14 +32,11 @@ from modelhound.timing.sweeping import find_limits
 
 __all__ = [
     "Bench",
-    "Candidate",
     "LatencyAnswer",
     "LatencyPlan",
     "LatencyResult",
     "Learnt",
-    "Limits",
     "Place",
-    "PricedPoint",
     "SweepPlan",
     "assemble_result",
     "compare_latency",
@@ -53,5 +48,4 @@ __all__ = [
     "read_latency",
     "recall",
     "remember",
-    "shuffle_points",
 ]

@@ -34,7 +34,6 @@ _SKETCH_SECONDS = 300.0
 _SAFE_INSTRUCTIONS = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 _QUIET = {"KINETO_LOG_LEVEL": "5"}  # torch's profiler writes lines that nobody asked for
 _NOISE = "USDT:"  # and these it writes all the same
-_HALF = ("bf16", "fp16")
 
 
 class Bench:
@@ -159,7 +158,6 @@ def _references(settings: LatencySettings) -> tuple[str, ...]:
 def _record(
     point: LatencyPoint, measured: Measured, cost: Cost, settings: LatencySettings, place: int
 ) -> LatencyMeasured:
-    narrow = 0.5 if point.precision in _HALF else 1.0
     compiled = None
     if settings.compile:
         compiled = max(0.0, measured.first_seconds - sorted(measured.seconds)[len(measured.seconds) // 2])
@@ -172,15 +170,15 @@ def _record(
         covered_share=measured.covered_share,
         first_call_seconds=measured.first_seconds,
         compile_seconds=compiled,
-        num_warm_ups=measured.num_warm_ups,
+        num_warmup=measured.num_warmup,
         stopped=measured.stopped,
         convention=settings.sampling,
         tf32=measured.tf32,
         num_parameters=measured.num_parameters,
         flops=point.batch * cost.flops,
         flops_by_kind={kind: point.batch * flops for kind, flops in cost.flops_by_kind.items()},
-        activation_bytes=point.batch * cost.activation_bytes * narrow,
-        moved_bytes=(point.batch * cost.moved_bytes + cost.weights_read) * narrow,
+        activation_bytes=point.batch * cost.activation_bytes * point.width,
+        moved_bytes=(point.batch * cost.moved_bytes + cost.weights_read) * point.width,
         weight_bytes=float(measured.weight_bytes),
         num_kernels=cost.num_kernels,
         peak_memory_bytes=measured.peak_memory_bytes,
@@ -209,10 +207,9 @@ def least_seconds_of(point: LatencyPoint, cost: Cost, seen: CeilingsMeasured) ->
         bytes_per_second=seen.bytes_per_second,
         kinds=seen.kind_flops_per_second,
     )
-    width = 0.5 if point.precision in _HALF else 1.0
     return (
-        *least_seconds(cost.operators, ceilings, batch=point.batch, width=width),
-        reorder_seconds(cost.operators, ceilings, batch=point.batch, width=width),
+        *least_seconds(cost.operators, ceilings, batch=point.batch, width=point.width),
+        reorder_seconds(cost.operators, ceilings, batch=point.batch, width=point.width),
     )
 
 
@@ -234,6 +231,8 @@ def _explain(outcome: Outcome) -> str:
     if outcome.ending.startswith("raised"):
         kind = outcome.ending.removeprefix("raised ")
         text = " ".join(str(outcome.value or "").split())[:300]
+        if kind == MemoryError.__name__:
+            return f"ran out of memory ({text})" if text else "ran out of memory"
         return text if kind in (ModelError.__name__, RequestError.__name__) else f"{kind}: {text}"
     if outcome.ending == "timed out":
         return "timed out"

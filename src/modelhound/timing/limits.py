@@ -17,7 +17,6 @@ from modelhound.store import Memo
 
 __all__ = ["Limits"]
 
-_BYTES_OF_FP32 = 4
 _CALLS_OF_A_POINT = 5  # a first one, one to warm up, three that count
 _HOPELESS = 2.0  # times the deadline by extrapolation
 
@@ -51,7 +50,7 @@ class Limits:
     def expected_bytes(self, point: LatencyPoint) -> float:
         """What inputs and intermediate results hold at once, by their shapes."""
         cost = self._costs[point.model, point.size]
-        return point.batch * (cost.input_bytes + cost.live_bytes) * _width(point)
+        return point.batch * (cost.input_bytes + cost.live_bytes) * point.width
 
     def flops(self, point: LatencyPoint) -> float:
         return point.batch * self._costs[point.model, point.size].flops
@@ -82,7 +81,7 @@ class Limits:
 
     def memory_model(self, point: LatencyPoint) -> MemoryModel:
         """What the probes so far say of this network in this precision on this device."""
-        weight_bytes = self._costs[point.model, point.size].weight_bytes * _width(point)
+        weight_bytes = self._costs[point.model, point.size].weight_bytes * point.width
         return fit_memory(weight_bytes, self._probes.get(_group(point), []))
 
     def _too_large(self, point: LatencyPoint) -> LatencyFailed | None:
@@ -146,8 +145,3 @@ class Limits:
 
 def _group(point: LatencyPoint) -> Group:
     return point.model, point.precision, point.device
-
-
-def _width(point: LatencyPoint) -> float:
-    """Costs are counted in fp32."""
-    return 2 / _BYTES_OF_FP32 if point.precision in ("bf16", "fp16") else 1.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from modelhound.analysis.samples import median_interval, median_of
-from modelhound.compat import is_out_of_memory
+from modelhound.errors import is_out_of_memory
 from modelhound.meter import (
     TIMM_PLAN,
     PeakMemory,
@@ -26,11 +26,12 @@ from modelhound.meter import (
     seconds_now,
     take_samples,
 )
+from modelhound.models import ModelRef
 from modelhound.records import LatencyPoint
 from modelhound.settings import ModelSettings
 from modelhound.timing.kernels import Busy, look_at_kernels
 from modelhound.timing.memory import count_swapped_pages, limited_memory
-from modelhound.timing.subject import Modality, Subject, build_subject, parse_reference
+from modelhound.timing.subject import Modality, Subject, build_subject
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +69,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     seconds: tuple[float, ...] = ()
     host_seconds: tuple[float, ...] = ()
     wall_seconds: tuple[float, ...] = ()
-    num_warm_ups: int = 0
+    num_warmup: int = 0
     stopped: str = ""
     tf32: str | None = None
     kernel_seconds: float | None = None
@@ -175,7 +176,7 @@ class _Kept:
             key = (asked.point.model, asked.weights, None)
         if key not in self._subjects:
             subject = build_subject(
-                parse_reference(asked.point.model),
+                ModelRef.parse(asked.point.model),
                 modality=asked.modality,
                 weights=asked.weights,
                 side=asked.point.image,
@@ -300,7 +301,7 @@ def _collect(
         seconds=samples.seconds,
         host_seconds=samples.host_seconds,
         wall_seconds=samples.wall_seconds if on_gpu else (),
-        num_warm_ups=samples.num_warm_ups,
+        num_warmup=samples.num_warmup,
         stopped=samples.stopped,
         kernel_seconds=busy.kernel_seconds,
         covered_share=busy.covered_share,

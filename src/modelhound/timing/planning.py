@@ -23,7 +23,7 @@ from modelhound.store import Memo
 from modelhound.timing.axes import Candidate, describe_base, list_points, sizes_of, too_long
 from modelhound.timing.bench import Bench
 from modelhound.timing.sketching import Sketched
-from modelhound.timing.subject import describe_subject, parse_reference
+from modelhound.timing.subject import describe_subject
 
 __all__ = ["SweepPlan", "find_devices", "plan_sweep"]
 
@@ -104,7 +104,7 @@ def _find(settings: LatencySettings, watch: Watch) -> tuple[ModelRef, ...]:
     patterns = tuple(name for each in settings.models for name in (LATENCY_MODELS if each == "auto" else (each,)))
     found: dict[ModelRef, None] = {}
     for pattern in patterns:
-        model = parse_reference(pattern)
+        model = ModelRef.parse(pattern)
         if settings.weights == "random" and is_published(model):
             found[model] = None
         else:
@@ -171,5 +171,5 @@ def _note(memo: Memo, candidate: Candidate, costs: dict[int, Cost], settings: La
 
 def _is_fixed(candidate: Candidate, settings: LatencySettings) -> bool:
     """Whether a name stands for the same network as long as no package changes."""
-    model = parse_reference(candidate.model)
+    model = ModelRef.parse(candidate.model)
     return model.source in _FIXED_SOURCES or (settings.weights == "random" and is_published(model))

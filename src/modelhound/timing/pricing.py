@@ -119,7 +119,6 @@ def _predict(
     point: LatencyPoint, cost: Cost, predictor: Predictor | None, ceilings: CeilingsMeasured | None
 ) -> PredictedTime | None:
     flops, activations = max(1.0, point.batch * cost.flops), max(1.0, point.batch * cost.activation_bytes)
-    narrow = 0.5 if point.precision in ("bf16", "fp16") else 1.0
     if ceilings is None:
         return None
     compute, memory, reorder = least_seconds_of(point, cost, ceilings)
@@ -127,7 +126,7 @@ def _predict(
         return predict_seconds(
             predictor,
             flops=flops,
-            activation_bytes=activations * narrow,
+            activation_bytes=activations * point.width,
             num_kernels=max(1, cost.num_kernels),
             compute_seconds=compute,
             memory_seconds=memory,
@@ -139,7 +138,7 @@ def _predict(
 
 
 def _point_seconds(call: float, settings: LatencySettings) -> float:
-    """A first call, warm-up, and samples until the interval is narrow or the budget is spent."""
+    """A first call, warm-up, and samples until the interval is point.width or the budget is spent."""
     if settings.sampling == "timm":
         return 51 * call + _OVERHEAD_SECONDS
     warm_up = max(0.15, min(2 * call, 0.3))

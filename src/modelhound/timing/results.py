@@ -124,7 +124,7 @@ class LatencyPlan(msgspec.Struct, frozen=True, kw_only=True):
                     "call_seconds": each.call_seconds.seconds if each.call_seconds else None,
                     "interval": list(each.call_seconds.interval) if each.call_seconds else None,
                     "point_seconds": each.point_seconds,
-                    "memory_bytes": each.memory_bytes,
+                    "peak_memory_bytes": each.memory_bytes,
                     "refusal": each.refusal.message if each.refusal else None,
                 }
                 for each in self.priced

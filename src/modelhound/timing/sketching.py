@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from modelhound.errors import ModelError, first_line
+from modelhound.models import ModelRef
 from modelhound.records import Cost
 from modelhound.settings import ModelSettings
-from modelhound.timing.subject import Modality, Subject, build_subject, parse_reference
+from modelhound.timing.subject import Modality, Subject, build_subject
 
 __all__ = ["SketchRequest", "Sketched", "sketch_model"]
 
@@ -115,7 +116,7 @@ def _build(asked: SketchRequest, size: int, device: str) -> Subject:
     # Weights decide nothing here, so none are read.
     with torch.device(device):
         return build_subject(
-            parse_reference(asked.model),
+            ModelRef.parse(asked.model),
             modality=asked.modality,
             weights="random",
             side=size if asked.modality == "image" else None,

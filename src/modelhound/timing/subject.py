@@ -20,7 +20,7 @@ from modelhound.settings import ModelSettings
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Subject", "build_subject", "describe_subject", "parse_reference"]
+__all__ = ["Subject", "build_subject", "describe_subject"]
 
 _NUM_CHANNELS = 3
 _FEW_TOKENS = 1000  # ids that any vocabulary has
@@ -71,12 +71,6 @@ class Subject:
             inputs["global_attention_mask"] = torch.zeros(batch, size, dtype=torch.long, device=device)
             inputs["global_attention_mask"][:, 0] = 1
         return inputs
-
-
-def parse_reference(text: str) -> ModelRef:
-    """The reference that was written source:name."""
-    source, _, name = text.partition(":")
-    return ModelRef(source, name)
 
 
 def describe_subject(model: ModelRef, *, weights: str) -> ModelCard:

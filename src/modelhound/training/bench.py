@@ -13,8 +13,10 @@ import numpy as np
 import torch
 
 from modelhound.data import Dataset, Preprocessing, load_batches, modality_of
+from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.errors import DataError, RequestError
 from modelhound.features import suitable_batch
+from modelhound.meter import choose_precision
 from modelhound.models import Network
 from modelhound.records import Progress, Watch, silent
 from modelhound.scores.split import draw_held_out, draw_held_out_of_each_class
@@ -24,7 +26,7 @@ from modelhound.training.augmenting import Augmentation, choose_augmentation
 from modelhound.training.delaying import Delays, prepare_delays, slow_down_reading
 from modelhound.training.distributed import Link, synchronise_batchnorm
 from modelhound.training.feed import Course, Moved, choose_workers, move, move_batches
-from modelhound.training.recipe import Schedule, choose_precision, choose_rate, make_optimiser
+from modelhound.training.recipe import Schedule, choose_rate, make_optimiser
 from modelhound.training.stepping import Stepper, use_precision
 from modelhound.training.trainable import Trainable, count_outputs, make_trainable
 
@@ -95,7 +97,7 @@ def set_up(
     *,
     device: str,
     delays: Delays | None = None,
-    prefetch: int = 2,
+    prefetch: int = BATCHES_AHEAD,
 ) -> Bench:
     """Lay everything out; `dataset` holds the training items."""
     delays = delays or Delays()
@@ -114,7 +116,7 @@ def set_up(
     trainable = make_trainable(network, sample.inputs, num_outputs, mode=recipe.mode, device=device, seed=recipe.seed)
     if recipe.batchnorm == "sync" and link.num_ranks > 1:
         synchronise_batchnorm(trainable.body, device)
-    precision = choose_precision(recipe, device)
+    precision = choose_precision(recipe.precision, device)
     learner = _head_alone(trainable) if recipe.mode == "cached" else trainable
     bench = Bench(
         network=network,

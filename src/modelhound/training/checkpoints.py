@@ -14,13 +14,10 @@ Out: one folder per kept epoch, whole or not there at all; the newest of them to
 Nothing here knows how weights change.
 """
 
-import contextlib
 import json
-import os
-import re
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,7 @@ from modelhound.data.tokenising import TOKENIZER_FILES
 from modelhound.errors import ModelError, first_line
 from modelhound.models import Network
 from modelhound.records import EpochDone, SavedModel, to_plain
-from modelhound.store import write_folder
+from modelhound.store import told_by_the_system, write_folder
 from modelhound.training.trainable import Trainable
 
 __all__ = ["Keeper", "Progressed", "is_whole", "name_checkpoint", "read_identity"]
@@ -119,7 +116,7 @@ class Keeper:
 
         def fill(folder: Path) -> None:
             head = {name: each.detach().cpu().contiguous() for name, each in trainable.head.state_dict().items()}
-            with _told_by_the_system():
+            with told_by_the_system():
                 save_file(self._tensors(trainable.body, head), folder / _MODEL, metadata={"format": "pt"})
                 save_file(head, folder / _HEAD, metadata={"format": "pt"})
                 with (folder / _STATE).open("wb") as file:
@@ -195,24 +192,6 @@ class Keeper:
         for path in self.folder.glob("epoch-*"):
             if path not in {self.path_of(epoch) for epoch in needed}:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _told_by_the_system() -> Iterator[None]:
-    """A disk that is full, say, as the system's own error: safetensors and torch wrap it into others."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
-    except RuntimeError as error:
-        if isinstance(error.__context__, OSError):
-            raise error.__context__ from None
-        raise
 
 
 def _describe(network: Network, num_outputs: int, folder: Path) -> None:

@@ -19,20 +19,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from modelhound.data import Batch, Dataset, InputForm, Preprocessing, Tokenising, load_batches
-from modelhound.data.loading import free_shared_memory, loading_cores
+from modelhound.data import Batch, Dataset, InputForm, Tokenising, load_batches
+from modelhound.data.loading import BATCHES_AHEAD, useful_workers
 from modelhound.errors import RequestError
-from modelhound.meter import count_cores
 from modelhound.training.accounting import Arrival, Laps
 from modelhound.training.layout import image_layout
 
 __all__ = ["Course", "Moved", "choose_workers", "move_batches"]
 
-_MOST_WORKERS = 16
 _MOST_POSITIONS = 1 << 20  # of one stream: a data set repeats its names for every one of them
-_USUAL_PREFETCH = 2
 _STEPS_AHEAD = 2
-_BYTES_PER_PIXEL = 12  # three colours in fp32; to a GPU they travel as bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +42,7 @@ class Course:
     rank: int
     num_ranks: int
     workers: int
-    prefetch: int = _USUAL_PREFETCH
+    prefetch: int = BATCHES_AHEAD
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -112,7 +108,7 @@ def choose_workers(
     asked: int | None,
     num_local_ranks: int,
     batch: int,
-    prefetch: int = _USUAL_PREFETCH,
+    prefetch: int = BATCHES_AHEAD,
     device: str = "cpu",
 ) -> int:
     """How many loader processes each rank has: what was asked for, or its share of its machine's cores and shared memory."""
@@ -120,14 +116,10 @@ def choose_workers(
         return asked
     if dataset.reader.in_memory or isinstance(form, Tokenising):
         return 0  # nothing to gain: items are there already, and tokenizers bring their own threads
-    height, width = form.input_size
     on_gpu = device.startswith("cuda")
-    pixel_bytes = _BYTES_PER_PIXEL // 4 if on_gpu and isinstance(form, Preprocessing) else _BYTES_PER_PIXEL
-    ahead_bytes = batch * pixel_bytes * height * width * (prefetch + 1)
-    # Batches travel through it, and a process that needs more than there is gets killed. Half is left to others.
-    fitting = free_shared_memory() // 2 // num_local_ranks // ahead_bytes
-    cores = loading_cores(count_cores() // num_local_ranks, on_gpu=on_gpu)
-    return min(_MOST_WORKERS, cores, fitting)
+    return useful_workers(
+        form, batch=batch, prefetch=prefetch, on_gpu=on_gpu, pixels=on_gpu, num_sharing=num_local_ranks
+    )
 
 
 def move_batches(batches: Iterator[Batch], device: str, laps: Laps) -> Iterator[Moved]:

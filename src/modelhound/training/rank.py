@@ -15,6 +15,7 @@ import msgspec
 
 from modelhound.compat import import_timm
 from modelhound.data import Dataset
+from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.features import build_network
 from modelhound.launch.ranks import put_file
 from modelhound.meter import Telemetry, seconds_now
@@ -54,7 +55,7 @@ class RankRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where this run keeps its checkpoints and traces."""
     items: str = ""
     """The pickled data sets, for processes of their own."""
-    prefetch: int = 2
+    prefetch: int = BATCHES_AHEAD
     verdict: str = "auto"
     trace: int = 0
     loading_delay_seconds: float = 0.0
@@ -141,8 +142,7 @@ def train_here(
 
 
 def _load(request: RankRequest) -> Network:
-    source, _, name = request.model.partition(":")
-    model, settings = ModelRef(source, name), request.model_settings
+    model, settings = ModelRef.parse(request.model), request.model_settings
     weights = source_of(model).read_weights(model.name) if settings.weights == "pretrained" else None
     return build_network(model, weights, settings, seed=request.recipe.seed)
 

@@ -1,7 +1,7 @@
-"""From a recipe to an optimiser, a rate for each step, and the arithmetic to use.
+"""From a recipe to an optimiser and a rate for each step.
 
 In:  RecipeSettings, a module, how many steps there will be
-Out: a torch optimiser; the learning rate of any step; the precision
+Out: a torch optimiser; the learning rate of any step
 Nothing here knows the data set or runs anything.
 """
 
@@ -10,11 +10,9 @@ import math
 import torch
 from torch import nn
 
-from modelhound.errors import RequestError
-from modelhound.meter import usual_precision
 from modelhound.settings import RecipeSettings
 
-__all__ = ["Schedule", "choose_precision", "choose_rate", "make_optimiser"]
+__all__ = ["Schedule", "choose_rate", "make_optimiser"]
 
 _MOMENTUM = 0.9
 _RISING_SHARE = 0.05  # of all steps: large first steps would spoil what the network came with
@@ -34,15 +32,6 @@ def choose_rate(recipe: RecipeSettings, modality: str) -> float:
     if recipe.mode != "full":
         return _HEAD_RATES[recipe.optimiser]
     return _RATES[recipe.mode, recipe.optimiser, modality]
-
-
-def choose_precision(recipe: RecipeSettings, device: str) -> str:
-    """fp32 or bf16."""
-    if recipe.precision != "auto":
-        if recipe.precision == "bf16" and device.startswith("cuda") and not torch.cuda.is_bf16_supported():
-            raise RequestError(f"cannot use --precision bf16 on {device}: expected a GPU that has it, use fp32")
-        return recipe.precision
-    return usual_precision(device)
 
 
 def make_optimiser(module: nn.Module, recipe: RecipeSettings, rate: float, device: str) -> torch.optim.Optimizer:

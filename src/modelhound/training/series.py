@@ -17,7 +17,7 @@ import msgspec
 
 from modelhound.analysis.newest import newest_of_runs
 from modelhound.data import Dataset
-from modelhound.errors import HoundError, RequestError, StoreError, explain_error, first_line
+from modelhound.errors import HoundError, RequestError, StoreError, explain_error, first_line, is_out_of_memory
 from modelhound.launch import Cluster, run_on_ranks
 from modelhound.meter import count_cores, seconds_now
 from modelhound.models import ModelRef, source_of
@@ -211,7 +211,8 @@ def _explain(error: Exception, is_trained: bool) -> str:
     if isinstance(error, HoundError):
         return explain_error(error)
     doing = "find what bounds it, though it is trained" if is_trained else "train it"
-    return f"cannot {doing}: {type(error).__name__}: {first_line(error)}"
+    reason = f"{type(error).__name__}: {first_line(error)}"
+    return f"cannot {doing}: {f'memory ran out ({reason})' if is_out_of_memory(error) else reason}"
 
 
 def _folder_name(model: str, num_ranks: int) -> str:

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelhound.compat import is_out_of_memory
-from modelhound.errors import ModelError
+from modelhound.errors import ModelError, is_out_of_memory
 from modelhound.settings import RecipeSettings, Task
 from modelhound.training.accounting import Laps
 from modelhound.training.augmenting import Augmentation

@@ -20,7 +20,7 @@ from modelhound.data import Dataset, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.errors import ModelError, RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, check_arch, find_models, source_of, stamp_own
+from modelhound.models import ModelRef, check_any_fits, check_arch, find_models, source_of, stamp_own
 from modelhound.records import (
     BreakevenFindings,
     Failure,
@@ -71,7 +71,7 @@ class BreakevenResult(msgspec.Struct, frozen=True, kw_only=True):
             "data": self.data,
             "device": self.device,
             "weights": self.weights,
-            "epochs": self.epochs,
+            "num_epochs": self.epochs,
             "findings": to_plain(self.findings),
             **{name: [_without_phases(each) for each in getattr(self, name)] for name in _TIMED},
             "failures": to_document(self.failures),
@@ -99,16 +99,18 @@ def run_breakeven(settings: BreakevenSettings, *, watch: Watch = silent) -> Brea
 
 def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
     wait_asleep()  # before anything below loads torch
+    asked, asked_pool = (_find_named(settings, names, watch) for names in (settings.models, settings.pool))
     load_libraries(watch)
     device = resolve_device(settings.device)
     if device == "cpu":
         keep_freed_memory()
     dataset = _open(settings, watch)
-    models = _find(settings, dataset, settings.models, BREAKEVEN_MODELS[dataset.modality], watch)
+    models = asked or find_models(BREAKEVEN_MODELS[dataset.modality], where=settings.where, watch=watch)
     check_arch(settings.arch, models)
-    own_models = settings.models if settings.models != ("auto",) else BREAKEVEN_MODELS[dataset.modality]
-    usual_pool = DEFAULT_MODELS["image"] if dataset.modality == "image" else own_models
-    pool = _find(settings, dataset, settings.pool, usual_pool, watch) if settings.pool else ()
+    check_any_fits(models, dataset.modality, settings.data)
+    pool = asked_pool or (_usual_pool(settings, models, dataset, watch) if settings.pool else ())
+    if pool:
+        check_any_fits(pool, dataset.modality, settings.data)
     sizes, notes = _choose_sizes(settings, dataset, device)
     identity = _identity(settings, dataset, device)
     named = {**identity, "models": [str(model) for model in models]}
@@ -153,15 +155,18 @@ def _open(settings: BreakevenSettings, watch: Watch) -> Dataset:
     return dataset
 
 
-def _find(
-    settings: BreakevenSettings, dataset: Dataset, patterns: Sequence[str], usual: Sequence[str], watch: Watch
+def _find_named(settings: BreakevenSettings, names: Sequence[str], watch: Watch) -> tuple[ModelRef, ...]:
+    """Before anything slow is done, so that a typing error shows at once; none where it is left to what the items are."""
+    return () if names in ((), ("auto",)) else find_models(names, where=settings.where, watch=watch)
+
+
+def _usual_pool(
+    settings: BreakevenSettings, models: tuple[ModelRef, ...], dataset: Dataset, watch: Watch
 ) -> tuple[ModelRef, ...]:
-    models = find_models(usual if tuple(patterns) == ("auto",) else patterns, where=settings.where, watch=watch)
-    if not any(dataset.modality in source_of(model).modalities for model in models):
-        raise RequestError(
-            f"cannot use {models[0]} with {dataset.name!r}: expected models of {dataset.modality}s, such as {usual[0]}"
-        )
-    return models
+    """All of the zoo for images; texts have none, and are searched with the models that are trained."""
+    if dataset.modality == "text":
+        return models
+    return find_models(DEFAULT_MODELS["image"], where=settings.where, watch=watch)
 
 
 def _choose_sizes(settings: BreakevenSettings, dataset: Dataset, device: str) -> tuple[list[int], list[str]]:

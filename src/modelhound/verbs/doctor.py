@@ -170,7 +170,9 @@ def _look_at_shared_memory(machine: Machine) -> Check:
 
 def _look_at_disk(machine: Machine) -> Check:
     free = shutil.disk_usage(Path.cwd()).free
-    finding = f"{free / _GIBIBYTE:.1f} GiB free here, cache in {cache_folder()}"
+    cache, home = cache_folder(), Path.home()
+    shown = Path("~") / cache.relative_to(home) if cache.is_relative_to(home) else cache
+    finding = f"{free / _GIBIBYTE:.1f} GiB free here, cache in {shown}"
     for folder in (Path.cwd(), _nearest_existing(cache_folder())):
         if not os.access(folder, os.W_OK):
             return Check(

@@ -15,6 +15,7 @@ import msgspec
 
 from modelhound.analysis.latency import anchors_of
 from modelhound.analysis.newest import newest_points
+from modelhound.analysis.prediction import LEAST_ANCHORS
 from modelhound.analysis.wording import plural
 from modelhound.errors import RequestError
 from modelhound.meter import utc_now
@@ -104,7 +105,10 @@ def explain_latency(settings: LatencySettings, *, watch: Watch = silent) -> Late
         priced, errors = price_points(plan.points, plan.costs, learnt, find_limits(plan, settings, bench), settings)
     basis = []
     for (device, precision), error in errors.items():
-        rests = "what this device can do at most, which may be wrong by a factor of three: nothing was timed on it yet"
+        rests = (
+            "what this device can do at most, which may be wrong by a factor of three: earlier runs on it are asked once they "
+            f"have timed more than {LEAST_ANCHORS} networks"
+        )
         basis.append((device, precision, f"earlier runs on this device: {error.sentence}" if error else rests))
     return LatencyPlan(
         priced=priced,

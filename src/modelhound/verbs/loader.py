@@ -18,7 +18,7 @@ from modelhound.data.beginning_anew import without_broken_items
 from modelhound.data.recommended import item_kind, machine_kind, remember_loader
 from modelhound.errors import CrewError, RequestError
 from modelhound.meter import describe_machine, resolve_device, utc_now
-from modelhound.models import check_arch, find_models, stamp_own
+from modelhound.models import check_any_fits, check_arch, find_models, stamp_own
 from modelhound.records import (
     Failure,
     FeedMeasured,
@@ -37,7 +37,7 @@ from modelhound.settings.checks import make_settings, name_all
 from modelhound.store import default_run_path, write_file
 
 if TYPE_CHECKING:
-    from modelhound.feeding.afar import Keep
+    from modelhound.feeding import Keep
 
 __all__ = ["LoaderResult", "loader", "run_loader"]
 
@@ -102,7 +102,7 @@ def loader(
 
 def run_loader(settings: LoaderSearchSettings, *, watch: Watch = silent) -> LoaderResult:
     """Do what `settings` ask for."""
-    from modelhound.feeding.afar import keep_here
+    from modelhound.feeding import keep_here
 
     if settings.on != "local":
         return _run_on_hosts(settings, watch)
@@ -111,13 +111,13 @@ def run_loader(settings: LoaderSearchSettings, *, watch: Watch = silent) -> Load
 
 def run_for_others(settings: LoaderSearchSettings, known: Sequence[Record], send: Callable[[Any], None]) -> None:
     """On a machine of a cluster: do it here and pass everything on."""
-    from modelhound.feeding.afar import relay_to
+    from modelhound.feeding import relay_to
 
     send(_run_here(settings, relay_to(send, known), send))
 
 
 def _run_on_hosts(settings: LoaderSearchSettings, watch: Watch) -> LoaderResult:
-    from modelhound.feeding.afar import feed_hosts
+    from modelhound.feeding import feed_hosts
 
     base = settings.run or default_run_path("loader", settings.data, to_plain(settings))
     found, lost = feed_hosts(settings, base, "modelhound.verbs.loader:run_for_others", watch=watch)
@@ -143,9 +143,8 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
     dataset = _open(settings, watch)
     models = models or find_models(DEFAULT_MODELS[dataset.modality], where=settings.where, watch=watch)
     check_arch(settings.arch, models)
-    from modelhound.feeding.concluding import headline, weigh_kinds
-    from modelhound.feeding.kinds import Case, study_kinds
-    from modelhound.feeding.supplying import build_networks
+    check_any_fits(models, dataset.modality, settings.data)
+    from modelhound.feeding import Case, build_networks, headline, study_kinds, weigh_kinds
 
     case = Case(
         settings=settings,
@@ -247,6 +246,6 @@ def _describe_run(run: FeedMeasured) -> dict[str, Any]:
         "num_items": run.num_items,
         "wall_seconds": run.wall_seconds,
         "first_batch_seconds": run.first_batch_seconds,
-        "phases": {**{samples.phase: samples.total for samples in run.phases}, "other": run.other_seconds},
+        "phases": run.totals(),
         "page_cache": run.page_cache,
     }

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from modelhound.compat import load_libraries, wait_asleep
-from modelhound.data import Dataset, Preprocessing, modality_of, open_dataset
+from modelhound.data import Dataset, Preprocessing, modality_of, open_asked
 from modelhound.data.dataset import glance
-from modelhound.data.preparing import check_folder, find_finished, prepare_items
+from modelhound.data.preparing import check_folder, find_damaged, find_finished, prepare_items
 from modelhound.data.preprocessing import Variant
 from modelhound.data.sources.prepared import Manifest
 from modelhound.errors import RequestError
@@ -51,6 +51,8 @@ class PrepareResult(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[ItemSkipped, ...]
     was_finished: bool
     """Whether an earlier start had done it all."""
+    mended: tuple[str, ...] = ()
+    """Files that held other bytes than an earlier start had written, and were made again."""
 
     def to_json(self) -> dict[str, Any]:
         """The document that `hound prepare --json` prints."""
@@ -72,22 +74,15 @@ def run_prepare(settings: PrepareSettings, *, watch: Watch = silent) -> PrepareR
     wait_asleep()  # before anything below loads torch
     check_folder(settings.out)
     served = _find_variants(settings, watch)
-    request: dict[str, Any] = {
-        "columns": settings.roles(),
-        "task": settings.asked_task(),
-        "split": settings.split,
-        "limit": settings.limit,
-        "seed": settings.seed,
-        "follow_links": settings.follow_links,
-    }
-    seen = glance(settings.data, **request)
+    seen = glance(settings)
     finished = find_finished(settings.out, seen, tuple(served))
-    if finished is not None:
+    damaged = find_damaged(settings.out, watch=watch)
+    if finished is not None and not damaged:
         return _result(settings.out, finished, served, was_finished=True)
-    dataset = open_dataset(settings.data, **request, watch=watch)
+    dataset = open_asked(settings, watch=watch)
     _check_images(dataset)
-    manifest = prepare_items(dataset, settings.out, tuple(served), glance=seen, watch=watch)
-    return _result(settings.out, manifest, served, was_finished=False)
+    manifest = prepare_items(dataset, settings.out, tuple(served), glance=seen, damaged=damaged, watch=watch)
+    return _result(settings.out, manifest, served, was_finished=False, mended=tuple(map(str, damaged)))
 
 
 def _find_variants(settings: PrepareSettings, watch: Watch) -> dict[Variant, list[str]]:
@@ -127,7 +122,14 @@ def _check_images(dataset: Dataset) -> None:
         )
 
 
-def _result(out: Path, manifest: Manifest, served: dict[Variant, list[str]], *, was_finished: bool) -> PrepareResult:
+def _result(
+    out: Path,
+    manifest: Manifest,
+    served: dict[Variant, list[str]],
+    *,
+    was_finished: bool,
+    mended: tuple[str, ...] = (),
+) -> PrepareResult:
     num_items = len(manifest.item_names)
     made = tuple(
         VariantMade(
@@ -147,4 +149,5 @@ def _result(out: Path, manifest: Manifest, served: dict[Variant, list[str]], *, 
         variants=made,
         skipped=manifest.skipped,
         was_finished=was_finished,
+        mended=mended,
     )

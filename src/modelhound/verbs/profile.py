@@ -9,7 +9,7 @@ is recorded and the others go on; what is finished is in the run folder at once 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,13 +19,14 @@ from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
 from modelhound.data import Dataset, open_dataset
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
-from modelhound.data.recommended import loader_for
+from modelhound.data.recommended import item_kind, take_from_file
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, check_arch, find_models
 from modelhound.records import (
     ConfigurationProfiled,
     Failure,
     ItemSkipped,
+    LoaderUsed,
     Machine,
     ProfileFindings,
     RunStarted,
@@ -37,9 +38,6 @@ from modelhound.records import (
 from modelhound.settings import PROFILE_MODELS, LoaderSettings, ProfileSettings
 from modelhound.settings.checks import make_settings, name_all
 from modelhound.store import default_run_path, open_run
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ProfileResult", "profile", "run_profile"]
 
@@ -60,6 +58,8 @@ class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[ItemSkipped, ...]
     notes: tuple[str, ...]
     num_resumed: int
+    loader: LoaderUsed | None = None
+    """What was taken over from `hound loader`."""
 
     def to_json(self) -> dict[str, Any]:
         """The document that `hound profile --json` prints."""
@@ -73,14 +73,14 @@ class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
             "failures": to_document(self.failures),
             "skipped": to_document(self.skipped),
             "notes": list(self.notes),
+            "loader": to_document(self.loader),
         }
 
 
 def _profile_row(record: ConfigurationProfiled) -> dict[str, Any]:
-    phases = {each.phase: each.total for each in record.phases}
     return {
         **to_document(record),
-        "phases": {**phases, "other": record.wall_seconds - sum(phases.values())},
+        "phases": record.totals(),
         "samples": {each.phase: list(each.seconds) for each in record.phases},
     }
 
@@ -103,13 +103,13 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
     asked = find_models(settings.models, where=settings.where, watch=watch) if settings.models != ("auto",) else None
     head_models = find_models(settings.head_models())
     load_libraries(watch)
-    from modelhound.profiling.rounds import work_folder
-    from modelhound.profiling.series import Series
+    from modelhound.profiling import Series, work_folder
 
     devices = tuple(dict.fromkeys(resolve_device(device) for device in settings.device))
     if "cpu" in devices:
         keep_freed_memory()
-    settings, loader, loader_notes = _with_loader_file(settings)
+    asked_for = to_plain(settings)
+    settings, loader, used = _with_loader_file(settings, devices[0])
     datasets = [_open(settings, data, watch) for data in (settings.data, *settings.also)]
     settings.check_for_texts(settings.data, [dataset.modality for dataset in datasets])
     models = asked if asked is not None else _usual_models(settings, datasets, watch)
@@ -120,13 +120,15 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
     named = {**identity, "models": [str(model) for model in models]}
     path = settings.run or default_run_path("profile", settings.data, named)
     with (
-        open_run(path, verb="profile", at=utc_now(), settings=to_plain(settings), identity=identity) as run,
+        open_run(path, verb="profile", at=utc_now(), settings=asked_for, identity=identity) as run,
         work_folder() as folder,
     ):
         started = RunStarted(at=utc_now(), device=", ".join(devices), machine=describe_machine())
         run.append(started)
         skipped = tuple(dict.fromkeys(item for dataset in datasets for item in dataset.skipped))
         keep_skipped(run, skipped)
+        if used is not None:
+            run.append(used)
         series = Series(
             settings=settings, loader=loader, datasets=datasets, devices=devices, folder=folder, run=run, watch=watch
         )
@@ -144,21 +146,29 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
         findings=findings,
         failures=tuple(series.failures),
         skipped=skipped,
-        notes=(*loader_notes, *dict.fromkeys(note for record in series.records for note in record.notes)),
+        notes=tuple(dict.fromkeys(note for record in series.records for note in record.notes)),
         num_resumed=series.num_resumed,
+        loader=used,
     )
 
 
-def _with_loader_file(settings: ProfileSettings) -> tuple[ProfileSettings, LoaderSettings | None, tuple[str, ...]]:
-    """Batch and workers of the file, where there is one and the request leaves them open; the file; a note that says so."""
+def _with_loader_file(
+    settings: ProfileSettings, device: str
+) -> tuple[ProfileSettings, LoaderSettings | None, LoaderUsed | None]:
+    """Batch and workers of the file, where there is one and the request leaves them open; the file; what was taken over."""
     if settings.loader is None:
-        return settings, None, ()
-    found = loader_for(settings.loader, settings.data)
-    batch = str(found.batch) if settings.batch == "auto" else settings.batch
-    workers = found.workers if settings.workers is None else settings.workers
-    ahead = f", {found.prefetch} batches ahead each" if workers else ""
-    note = f"loaded in batches of {batch} with {workers} loader processes{ahead}, as {settings.loader} says"
-    return dataclasses.replace(settings, batch=batch, workers=workers, loader=None), found, (note,)
+        return settings, None, None
+    batch = None if settings.batch == "auto" else settings.batch
+    found, used = take_from_file(
+        settings.loader, item_kind(settings.data), device=device, batch=batch, workers=settings.workers
+    )
+    taken = dataclasses.replace(
+        settings,
+        batch=settings.batch if used.batch is None else str(used.batch),
+        workers=settings.workers if used.workers is None else used.workers,
+        loader=None,
+    )
+    return taken, found, used
 
 
 def _open(settings: ProfileSettings, data: str, watch: Watch) -> Dataset:

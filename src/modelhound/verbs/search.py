@@ -18,9 +18,8 @@ from modelhound.analysis.ranking import rank_models
 from modelhound.compat import free_at_once, keep_freed_memory, load_libraries, wait_asleep
 from modelhound.data import Dataset, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
-from modelhound.errors import RequestError
 from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, check_arch, find_models, source_of
+from modelhound.models import ModelRef, check_any_fits, check_arch, find_models
 from modelhound.records import (
     Failure,
     ItemSkipped,
@@ -229,7 +228,7 @@ def _open_all(settings: SearchSettings, watch: Watch) -> _Opened:
     dataset = _open(settings, watch)
     seconds = meter.wall_seconds
     models = models or _find(settings, DEFAULT_MODELS[dataset.modality], watch)
-    _check_modality(models, dataset)
+    check_any_fits(models, dataset.modality, settings.data)
     scorers = scorers_for(dataset.task, settings.scorers)
     decisive_scorer(scorers)  # one there must be
     if settings.finals is not None:
@@ -304,15 +303,6 @@ def _find(settings: SearchSettings, patterns: Sequence[str], watch: Watch) -> tu
     models = find_models(patterns, where=settings.where, watch=watch)
     check_arch(settings.arch, models)
     return models
-
-
-def _check_modality(models: Sequence[ModelRef], dataset: Dataset) -> None:
-    """Single models of the wrong kind fail by themselves; a list of nothing else is a mistake."""
-    if not any(dataset.modality in source_of(model).modalities for model in models):
-        raise RequestError(
-            f"cannot use {models[0]} or any other of the models asked for with {dataset.name!r}: expected models of "
-            f"{dataset.modality}s, such as {DEFAULT_MODELS[dataset.modality][0]}"
-        )
 
 
 def _open(settings: SearchSettings, watch: Watch) -> Dataset:

@@ -26,7 +26,7 @@ from modelhound.compat import load_libraries, wait_asleep
 from modelhound.data import Dataset
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
-from modelhound.data.recommended import item_kind, read_loader
+from modelhound.data.recommended import item_kind, take_from_file
 from modelhound.errors import RequestError
 from modelhound.launch import Cluster, slurm
 from modelhound.launch.ranks import follow
@@ -36,6 +36,7 @@ from modelhound.records import (
     BlocksMeasured,
     Failure,
     ItemSkipped,
+    LoaderUsed,
     ModelTrained,
     OperatorsProfiled,
     RankTrained,
@@ -82,6 +83,8 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     read_back: dict[str, SavedModel]
     """Model -> how to name its checkpoint to other commands."""
     num_resumed: int
+    loader: LoaderUsed | None = None
+    """What was taken over from `hound loader`."""
 
     def to_json(self) -> dict[str, Any]:
         """The document that `hound train --json` prints."""
@@ -109,6 +112,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "operators": [{**to_document(each), "trace": str(self.run / each.trace)} for each in self.operators],
             "failures": to_document(self.failures),
             "skipped": to_document(self.skipped),
+            "loader": to_document(self.loader),
         }
 
     def ranks_of(self, run: ModelTrained) -> list[RankTrained]:
@@ -180,13 +184,16 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
     dataset, test = open_items(settings, watch)
     check_items(settings, dataset)
     settings.model_settings().check_for_texts(settings.data, (dataset.modality,))
-    settings, prefetch = _with_loader_file(settings, dataset)
+    asked = to_plain(settings)
+    settings, prefetch, used = _with_loader_file(settings, dataset, device)
     check_modality(models, dataset)
     identity = _identity(settings, dataset, test, device)
     path = settings.run or default_run_path("train", settings.data, {**identity, "models": list(map(str, models))})
-    with open_run(path, verb="train", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
+    with open_run(path, verb="train", at=utc_now(), settings=asked, identity=identity) as run:
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
         keep_skipped(run, (*dataset.skipped, *test.skipped))
+        if used is not None:
+            run.append(used)
         work = Series(run, settings, dataset, test, device, cluster or Cluster(), prefetch, watch)
         for model in models:
             for num_ranks in settings.num_ranks():
@@ -210,6 +217,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
         skipped=tuple(dict.fromkeys((*dataset.skipped, *test.skipped))),
         read_back={each.model: name_checkpoint(path / each.checkpoint, each.model, settings.arch) for each in trained},
         num_resumed=work.num_resumed,
+        loader=used,
     )
 
 
@@ -271,14 +279,18 @@ def train_on_node(asked: dict[str, Any]) -> None:
         write_file(settings.run / cluster.over, b"")
 
 
-def _with_loader_file(settings: TrainSettings, dataset: Dataset) -> tuple[TrainSettings, int]:
-    """Batch, workers and prefetch of the file, where there is one and the request leaves them open."""
+def _with_loader_file(
+    settings: TrainSettings, dataset: Dataset, device: str
+) -> tuple[TrainSettings, int, LoaderUsed | None]:
+    """Batch, workers and prefetch of the file, where there is one and the request leaves them open; what was taken over."""
     if settings.loader is None:
-        return settings, BATCHES_AHEAD
-    found = read_loader(settings.loader, item_kind(dataset))
-    batch = found.batch if settings.batch is None else settings.batch
-    workers = found.workers if settings.workers is None else settings.workers
-    return dataclasses.replace(settings, batch=batch, workers=workers), found.prefetch
+        return settings, BATCHES_AHEAD, None
+    found, used = take_from_file(
+        settings.loader, item_kind(dataset), device=device, batch=settings.batch, workers=settings.workers
+    )
+    batch = settings.batch if used.batch is None else used.batch
+    workers = settings.workers if used.workers is None else used.workers
+    return dataclasses.replace(settings, batch=batch, workers=workers, loader=None), found.prefetch, used
 
 
 def _identity(settings: TrainSettings, dataset: Dataset, test: Dataset, device: str) -> dict[str, Any]:

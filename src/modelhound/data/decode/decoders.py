@@ -5,15 +5,12 @@ Out: PIL images from decoders on the host, uint8 tensors [3, height, width] from
 Nothing here knows a data set or a model. Every decoder gives what `images.decode_image` gives: to the last bit on the host;
 on a device within a grey level or so, on average, since nvJPEG rounds in other places.
 
-Nobody is believed. A decoder is offered if it loads and decodes small JPEGs that are made here, and it is used for those
-kinds of JPEG (colour or grey, subsampling, baseline or progressive) that it decoded as Pillow does. All other files, and
-those whose head says anything unusual, go through Pillow, one by one. Which of the rest is taken is measured.
+Nobody is believed. A decoder is offered if it loads, and is used for those kinds of JPEG that it gets right (`trusting`). All
+other files, and those whose head says anything unusual, go through Pillow, one by one. Which of the rest is taken is measured.
 """
 
 import importlib
-import io
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -23,10 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from modelhound.compat import is_out_of_memory, torchvision_ops_available
+from modelhound.compat import torchvision_ops_available
+from modelhound.data.decode.trusting import find_trusted
 from modelhound.data.images import decode_image
 from modelhound.data.jpeg_heads import JpegKind, read_head, turn_upright
 from modelhound.data.source import UnreadableItemError
+from modelhound.errors import is_out_of_memory
 from modelhound.meter import seconds_now
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Choice", "Decoder", "choose_decoder", "find_decoders"]
 
 _DEVICE_TOLERANCE = 4.0  # grey levels, on average over an image: wrong colours are further off, coarser chroma is not
-_PROBE_SIZES = ((160, 120), (97, 61), (47, 33))  # with odd ones: they end in the middle of a block
 _MEASURED_FILES = 8
 _MEASURED_PIXELS = 1 << 22  # more would take seconds, with photographs fresh from a camera
 # 16 threads decoded and resized five times what one did (benchmarks/results/engine_202611.md), and three fifths of that is
@@ -272,7 +270,7 @@ def _find_simplejpeg() -> Decoder | None:
         pixels: _Pixels = simplejpeg.decode_jpeg(data, "RGB")
         return pixels
 
-    trusted = _trust(lambda files: [decode_one(data) for data in files], tolerance=0.0)
+    trusted = find_trusted(lambda files: [decode_one(data) for data in files], tolerance=0.0)
     return _OnHost("simplejpeg", trusted, decode_one) if trusted else None
 
 
@@ -292,7 +290,7 @@ def _find_device_decoders(device: str) -> tuple[Decoder, ...]:
             tensors = decode([_as_tensor(data) for data in files], device=device)
             return [each.expand(3, -1, -1).permute(1, 2, 0).cpu().numpy() for each in tensors]
 
-        trusted = _trust(decode_probes, tolerance=_DEVICE_TOLERANCE)
+        trusted = find_trusted(decode_probes, tolerance=_DEVICE_TOLERANCE)
         if trusted:
             found.append(_OnDevice(name, device, trusted, decode_batch))
     return tuple(found)
@@ -314,43 +312,3 @@ def _load_torchcodec() -> "_DecodeBatch | None":
         return partial(importlib.import_module("torchcodec.decoders").decode_jpeg, mode="RGB")
     except Exception:  # without FFmpeg its libraries do not load, and what it then raises has changed over time
         return None
-
-
-def _trust(decode: Callable[[list[bytes]], list[_Pixels]], *, tolerance: float) -> frozenset[JpegKind]:
-    """The kinds of JPEG that `decode` gives as Pillow does; none where it fails altogether."""
-    trusted = set()
-    for kind, files in _probes().items():
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of deprecation, by torchvision
-                decoded = decode(list(files))
-        except Exception:  # other people's compiled code on a machine nobody has seen
-            continue
-        if all(_differ(pixels, data) <= tolerance for pixels, data in zip(decoded, files, strict=True)):
-            trusted.add(kind)
-    return frozenset(trusted)
-
-
-def _differ(pixels: _Pixels, data: bytes) -> float:
-    plain = np.asarray(decode_image(data)).astype(np.int16)
-    return float(np.abs(plain - pixels).mean()) if pixels.shape == plain.shape else 256.0
-
-
-@lru_cache(maxsize=1)
-def _probes() -> dict[JpegKind, tuple[bytes, ...]]:
-    """Small JPEGs of every kind that is worth a fast decoder."""
-    files: dict[JpegKind, tuple[bytes, ...]] = {}
-    generator = np.random.default_rng(0)
-    for width, height in _PROBE_SIZES:
-        row, column = np.mgrid[0:height, 0:width]
-        waves = [128 + 90 * np.sin(row / 29 + column / 43), 128 + 80 * np.cos(row / 57 - column / 37), row + column / 2]
-        noise = generator.normal(0, 6, (height, width, 1))  # of brightness, as in photographs
-        image = Image.fromarray((np.stack(waves, -1) + noise).clip(0, 255).astype(np.uint8))
-        for mode, subsampling in (("RGB", 0), ("RGB", 1), ("RGB", 2), ("L", 0)):
-            for progressive in (False, True):
-                file = io.BytesIO()
-                image.convert(mode).save(file, "JPEG", quality=85, subsampling=subsampling, progressive=progressive)
-                head = read_head(file.getvalue())
-                assert head is not None  # made above, in the simplest way
-                files[head.kind] = (*files.get(head.kind, ()), file.getvalue())
-    return files

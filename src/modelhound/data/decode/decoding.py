@@ -6,11 +6,9 @@ Nothing here decides what is kept where or for how long. Threads suffice: readin
 while they work, and unlike processes they need not copy their results (benchmarks/decoding.py compares the two).
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +16,7 @@ from PIL import Image
 
 from modelhound.data.dataset import Dataset
 from modelhound.data.decode.decoders import Decoder
+from modelhound.data.in_order import work_in_order
 from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant, make_cut
 from modelhound.data.source import UnreadableItemError
 from modelhound.data.sources.prepared import PreparedReader
@@ -28,16 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_on_device", "decode_on_host"]
 
-Made = TypeVar("Made")
-
 _NUM_CHANNELS = 3
 _HOST_BLOCK = 16  # items per task: enough that handing tasks out costs nothing, few enough to answer Ctrl-C
 _DEVICE_BLOCK = 256  # files per call of nvJPEG
 _MAX_BLOCK_BYTES = 1 << 30  # of files decoded at once, at a guess of 16 bytes for each encoded one
 _DECODED_PER_ENCODED = 16
-_BLOCKS_AHEAD = 2
-
-_Cut = Callable[[Image.Image], Image.Image]
+_BLOCKS_AHEAD = 2  # for each thread
 
 
 def decode_on_host(
@@ -83,7 +78,14 @@ def decode_on_host(
 
     with _torch_threads_kept():
         done = 0
-        for count in _in_order(work, _blocks(num_items, _HOST_BLOCK), threads, one_torch_thread=bool(own)):
+        for count in work_in_order(
+            work,
+            _blocks(num_items, _HOST_BLOCK),
+            threads=threads,
+            ahead=threads * _BLOCKS_AHEAD,
+            name="decode",
+            begin=_calm_torch if own else None,
+        ):
             done += count
             tell(done)
     return pixels, own
@@ -131,8 +133,9 @@ def _images_on_device(
     block: list[Any] = []
     first = block_bytes = 0
     # Files are read ahead for a whole call of nvJPEG; images, which are larger, just to keep the threads busy.
-    ahead = None if on_host else _DEVICE_BLOCK // _HOST_BLOCK
-    for made in _in_order(work, _blocks(len(positions), _HOST_BLOCK), threads, ahead=ahead):
+    ahead = threads * _BLOCKS_AHEAD if on_host else _DEVICE_BLOCK // _HOST_BLOCK
+    blocks = _blocks(len(positions), _HOST_BLOCK)
+    for made in work_in_order(work, blocks, threads=threads, ahead=ahead, name="decode"):
         block += made
         block_bytes += sum(each.nbytes if on_host else len(each) * _DECODED_PER_ENCODED for each in block[-len(made) :])
         last = first + len(block)
@@ -255,30 +258,6 @@ def _torch_threads_kept() -> Iterator[None]:
 
 def _blocks(num_items: int, size: int) -> list[range]:
     return [range(start, min(start + size, num_items)) for start in range(0, num_items, size)]
-
-
-def _in_order(
-    work: Callable[[Any], Made],
-    tasks: Sequence[Any],
-    threads: int,
-    *,
-    ahead: int | None = None,
-    one_torch_thread: bool = False,
-) -> Iterator[Made]:
-    """What `work` makes of each task, in order, by threads that are never far ahead of the one who takes it."""
-    pool = ThreadPoolExecutor(
-        threads, thread_name_prefix="decode", initializer=_calm_torch if one_torch_thread else None
-    )
-    waiting: deque[Future[Made]] = deque()
-    try:
-        for task in tasks:
-            waiting.append(pool.submit(work, task))
-            if len(waiting) >= (ahead or threads * _BLOCKS_AHEAD):
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)  # failed or interrupted: the queue is dropped
 
 
 def _calm_torch() -> None:

@@ -67,10 +67,7 @@ class _RefusedError(pickle.UnpicklingError):
     """The pickle wants something that is not plain data."""
 
 
-class _PlainUnpickler(pickle._Unpickler):
-    """Python's own, written in Python: the quick one, written in C, makes a table as long as the largest number that a pickle
-    gives to any of its parts, and a pickle of ten bytes can name four billion."""
-
+class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         place = (module.replace("numpy._core", "numpy.core"), name)
         if place not in _STAND_INS:

@@ -44,13 +44,16 @@ __all__ = [
     "PreparedReader",
     "PreparedSource",
     "StoredVariant",
+    "checksum_targets",
     "list_prepared",
+    "load_checksums",
     "read_manifest",
 ]
 
 PREPARED, PREPARING, TARGETS, CHECKSUMS = "prepared.json", "preparing.json", "targets.npy", "checksums.npy"
 
 _AGAIN = "start the same `hound prepare` again"
+_ANEW = "delete the folder and start `hound prepare` again"
 _NUM_CHANNELS = 3
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -89,6 +92,31 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     variants: Annotated[tuple[StoredVariant, ...], msgspec.Meta(min_length=1)]
     skipped: tuple[ItemSkipped, ...]
     item_names: tuple[str, ...]
+    targets_crc32: int | None = None
+    """Of the labels; None in folders of older versions, as is the next."""
+
+    crc32: int | None = None
+    """Of all the rest of this."""
+
+    def encode(self) -> bytes:
+        """As the file that `read_manifest` reads."""
+        return msgspec.json.encode(msgspec.structs.replace(self, crc32=self._checksum()))
+
+    def is_sound(self) -> bool:
+        """Whether it says what it said when it was written."""
+        return self.crc32 in (None, self._checksum())
+
+    def holds_items_of(self, other: "Manifest") -> bool:
+        """Whether both are of the same items, in whatever variants."""
+        apart: dict[str, Any] = {
+            "variants": (),
+            "targets_crc32": None,
+            "crc32": None,
+        }  # the fingerprint knows the labels
+        return msgspec.structs.replace(self, **apart) == msgspec.structs.replace(other, **apart)
+
+    def _checksum(self) -> int:
+        return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(self, crc32=None)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +146,7 @@ class PreparedReader:
             if zlib.crc32(self._item(stored, position).data) != expected:
                 path = stored.path(self.folder, int(self.places[position]) // stored.items_per_shard)
                 raise UnreadableItemError(
-                    f"its bytes are not those that were prepared; delete {printable(path)!r} and {_AGAIN}"
+                    f"its bytes in {printable(path)!r} are not those that were prepared; {_AGAIN}"
                 )
         digest = hashlib.sha256()
         for stored in self.variants:
@@ -202,8 +230,10 @@ def list_prepared(folder: Path, manifest: Manifest) -> Listing:
     num_items = len(manifest.item_names)
     for stored in manifest.variants:
         _check_shards(folder, stored, num_items)
-    checksums = np.stack([_load_checksums(folder, stored, num_items) for stored in manifest.variants])
+    checksums = np.stack([load_checksums(folder, stored, num_items) for stored in manifest.variants])
     targets = _load(folder / TARGETS)
+    if manifest.targets_crc32 not in (None, checksum_targets(targets)):
+        raise _damaged(folder / TARGETS, "it holds other labels than were written")
     try:
         if manifest.task == "classification" and not np.isin(targets, np.arange(len(manifest.class_names))).all():
             raise ValueError("a target is none of the classes")
@@ -226,8 +256,15 @@ def read_manifest(path: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _damaged(path, str(error), "delete the folder and start `hound prepare` again") from error
+        raise _damaged(path, str(error), _ANEW) from error
+    if not manifest.is_sound():
+        raise _damaged(path, "it says something else than it said when it was written", _ANEW)
     return manifest
+
+
+def checksum_targets(targets: npt.NDArray[Any]) -> int:
+    """CRC-32 of the labels."""
+    return zlib.crc32(targets.tobytes())
 
 
 def _check_shards(folder: Path, stored: StoredVariant, num_items: int) -> None:
@@ -241,7 +278,8 @@ def _check_shards(folder: Path, stored: StoredVariant, num_items: int) -> None:
             raise _damaged(path, f"it has {found} bytes and not {expected}")
 
 
-def _load_checksums(folder: Path, stored: StoredVariant, num_items: int) -> npt.NDArray[np.uint32]:
+def load_checksums(folder: Path, stored: StoredVariant, num_items: int) -> npt.NDArray[np.uint32]:
+    """CRC-32 of every item of a variant."""
     path = folder / stored.variant.name / CHECKSUMS
     checksums = _load(path)
     if checksums.shape != (num_items,) or checksums.dtype != np.uint32:

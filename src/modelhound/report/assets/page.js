@@ -58,7 +58,7 @@
     const elementOf = (row) => { // of rows that came as data, made when they are seen
       row.element ??= make("tr", {}, ...row.cells.map(([text, value], place) => {
         const isNumber = heads[place].classList.contains("n");
-        const cell = make(place ? "td" : "th", { className: isNumber ? "n" : text.length > 44 ? "w" : place ? "" : "k" }, text);
+        const cell = make(place ? "td" : "th", { className: isNumber ? "n" : text.length > 44 ? "w" : place && text.length > 24 ? "" : "k" }, text);
         if (!place) cell.scope = "row";
         if (value !== undefined) cell.dataset.v = value;
         return cell;
@@ -305,6 +305,7 @@
       try {
         const now = await (await fetch("version", { cache: "no-store" })).json();
         misses = 0;
+        if (!now.finished) say(now.progress || "live", false);
         if (now.version === version) continue;
         const fresh = new DOMParser().parseFromString(await (await fetch("./", { cache: "no-store" })).text(), "text/html");
         version = fresh.body.dataset.live;
@@ -319,8 +320,7 @@
         document.title = fresh.title;
         begin();
         if (busy) document.querySelector(`input[aria-controls="${CSS.escape(busy)}"]`)?.focus();
-        say(now.finished ? "finished" : "live", now.finished);
-        if (now.finished) return;
+        if (now.finished) return say("finished", true);
       } catch { misses += 1; }
     }
     say("ended: the page stays as it is", true);
