@@ -108,16 +108,20 @@ class TrialPool:
         waiting: "queue.SimpleQueue[int]",
         results: "queue.SimpleQueue[tuple[int, TrialResult | Exception]]",
     ) -> None:
-        """One worker: take the next request until there is none."""
+        """One worker: take the next request until there is none, or no time."""
         while True:
             try:
                 place = waiting.get_nowait()
             except queue.Empty:
                 return
             try:
-                results.put((place, self._ask(worker, _within(requests[place], until))))
+                result = self._ask(worker, _within(requests[place], until))
             except Exception as error:  # told to whoever waits, who would wait for ever otherwise
                 results.put((place, error))
+                continue
+            results.put((place, result))
+            if result.is_given_up:
+                return
 
     def _ask(self, worker: Worker, request: TrialRequest) -> TrialResult:
         """A process that is killed, or stops and answers to nobody, gets a second try in a fresh one."""
