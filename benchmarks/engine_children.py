@@ -357,7 +357,7 @@ def forget_pages(paths: Sequence[Path]) -> None:
 
 def _run_alone(specimens: Sequence[Any], dataset: Any, device: str, dtype: Any) -> tuple[float, float]:
     """Seconds to decode all items for all models, and to run each distinct part once over all of them."""
-    from modelhound.features.engine import forms_of
+    from modelhound.features.chains import forms_of
     from modelhound.features.plain import suitable_batch
     from modelhound.features.shelf import Shelf, filled
     from modelhound.features.supply import Supply, input_key

@@ -160,7 +160,7 @@ def _fields(settings: SearchSettings) -> dict[str, Any]:
 
 
 def _numbers(row: Finalist) -> tuple[Any, ...]:
-    return row.model, row.state, row.score, row.epochs, row.rate, row.chance, row.predicted
+    return row.model, row.state, row.score, row.num_epochs, row.rate, row.chance, row.predicted
 
 
 def test_shuffled_labels_end_with_cannot_tell_and_no_name(
@@ -200,6 +200,7 @@ def test_a_finalist_that_diverges_is_a_failure_and_the_others_go_on(
     (failure,) = document["failures"]
     assert (failure["model"], failure["phase"]) == (networks["exploding"], "finals")
     assert "finite loss" in failure["error"]
+    assert failure["error"].endswith("use --precision fp32 or leave this model out")  # a search has no --rate
     states = {row["model"]: row["state"] for row in document["finals"]["finalists"]}
     assert states[networks["exploding"]] == "failed"
 

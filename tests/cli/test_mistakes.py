@@ -41,6 +41,12 @@ def complaint(argv: str, capsys: pytest.CaptureFixture[str]) -> str:
             r"cannot use 'zoo:resnet-shapes' here: .*did you mean --models zoo:resnet-sh",
         ),
         ("latency digits", r"cannot use 'digits' here: .* see `hound latency --help`"),
+        (f"search {'a' * 300}.csv", r"cannot read 'a+\.csv': .* but file name too long; check the path"),
+        (f"runs {'a' * 300}", r"cannot use 'a+…a+': expected a path that a disk can hold, shorten it"),
+        (
+            f"search digits --models py:{'a' * 300}.py:make",
+            r"cannot use 'a+…a+\.py': expected a path that a disk can hold",
+        ),
     ],
 )
 def test_a_mistake_is_answered_with_what_was_expected(

@@ -227,6 +227,7 @@ def test_a_loader_file_decides_what_is_left_open(tmp_path: Path) -> None:
         "prefetch": 2,
         "origin": str(file),
         "found_for": "other data",
+        "is_of_computing": False,
     }
     assert read_run(result.run).settings["loader"] == str(file)  # what was asked, and not what came of it
 

@@ -57,7 +57,7 @@ def test_a_range_of_epochs_is_counted_in_its_middle_and_told_from_end_to_end() -
 def test_a_scenario_is_one_training_or_says_how_many_runs_it_is() -> None:
     assert S1.describe() == "S1: one training of 10 epochs"
     several = "5 hyper-parameter sets, of which pruning leaves 50%: 2.5 full runs"
-    assert S2.describe() == f"S2: 22 epochs (20 to 30) over {several}"
+    assert S2.describe() == f"S2: 22 epochs (as published, out of 20 to 30) over {several}"
     assert "one training" not in Scenario(name="x", epochs=3, sets=2).describe()
     assert "one training" not in Scenario(name="x", epochs=3, share=0.5).describe()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from modelhound.data import open_dataset
+from modelhound.data import check_there, open_dataset
 from modelhound.errors import DataError
 from modelhound.records import Progress
 
@@ -24,6 +24,17 @@ def make_folder(root: Path, *, classes: str = "ab", per_class: int = 20) -> Path
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("reference", ["nowhere", "nowhere.csv", "nowhere.jsonl", "nowhere.parquet", "no\0where"])
+def test_a_path_that_does_not_exist_is_told_before_anything_is_opened(reference: str) -> None:
+    with pytest.raises(DataError, match="there is no such path"):
+        check_there(reference)
+
+
+def test_what_is_there_or_is_no_path_is_left_to_be_opened(tmp_path: Path) -> None:
+    for reference in (str(tmp_path), "digits", "hf:nobody/nothing", "part-{000..003}.tar"):
+        check_there(reference)
 
 
 def test_broken_images_are_skipped_and_listed_with_the_reason(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from PIL import Image
 
 from modelhound.data import open_dataset
+from modelhound.data.source import DataRequest
+from modelhound.data.sources.folder import FolderSource
 from modelhound.errors import DataError
 
 
@@ -205,3 +207,18 @@ def test_the_check_and_the_listing_do_not_import_torch(photos: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(photos)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
+
+
+def test_folders_may_lie_deeper_in_each_other_than_functions_can_call_themselves(photos: Path) -> None:
+    deep = "/".join(["a", *["b"] * 300, "4.png"])
+    make_folder(photos, "a/1.png", "c/2.png", "c/3.png", deep)
+    depth, frame = 0, sys._getframe()
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 200)  # a folder of a thousand is more than pytest itself can take away again
+    try:
+        listing = FolderSource().list_items(str(photos), DataRequest())
+    finally:
+        sys.setrecursionlimit(before)
+    assert listing.item_names == ("a/1.png", deep, "c/2.png", "c/3.png")

@@ -51,6 +51,8 @@ def test_what_is_wrong_with_a_list_is_said(food: Path) -> None:
     lines = (food / "meta" / "train.txt").read_text()
     (food / "meta" / "train.txt").write_text(lines + "../../etc/passwd\n")
     assert "'../../etc/passwd'" in message(food)
+    (food / "meta" / "train.txt").write_text(lines + "tacos/20\0x\n")
+    assert r"'tacos/20\x00x'" in message(food)
     (food / "meta" / "train.txt").write_text(lines + "sushi/1\n")
     assert "'sushi/1'" in message(food)
     (food / "meta" / "train.txt").write_text("\n")

@@ -76,7 +76,14 @@ def test_texts_may_hold_any_character(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ['{"text": "a", "label": }', '{"text": "a"', "text,label", '{"text": "\\ud800", "label": "x"}']
+    "bad",
+    [
+        '{"text": "a", "label": }',
+        '{"text": "a"',
+        "text,label",
+        '{"text": "\\ud800", "label": "x"}',
+        '{"text": "\\ud800", "label": NaN}',
+    ],
 )
 def test_a_line_that_does_not_parse_is_named(tmp_path: Path, bad: str) -> None:
     assert "cannot read line 5 of" in message(write(tmp_path, LINES + "\n" + bad))

@@ -233,6 +233,12 @@ def test_equal_numbers_are_one_class_however_they_are_written() -> None:
     assert labels([1.0, 2.0, None, 1.0, 2.0]).class_names == ("1", "2")
 
 
+def test_long_numbers_are_told_apart_by_their_last_digit_whatever_their_sign() -> None:
+    labels = ["-12345678901234567890", "-12345678901234567891", "+12345678901234567890"] * 2
+    names = listed({"text": WORDS + WORDS[:2], "label": labels}).class_names
+    assert names == ("-12345678901234567890", "-12345678901234567891", "12345678901234567890")
+
+
 def test_true_and_false_are_classes() -> None:
     assert labels([True, False, True, False]).class_names == ("False", "True")
 

@@ -251,3 +251,13 @@ def test_a_broken_image_in_a_shard_is_left_out_and_named(tmp_path: Path) -> None
     data = open_dataset(str(write_tar(tmp_path / "a.tar", files)))
     assert len(data) == 40
     assert [(each.item, each.reason) for each in data.skipped] == [("a.tar/x", "the file is truncated")]
+
+
+def test_braces_may_be_part_of_a_shards_own_name(tmp_path: Path) -> None:
+    shard = write_tar(tmp_path / "half{b}.tar", image_samples(range(4), 2))
+    assert len(open_dataset(str(shard))) == 4
+
+
+def test_a_name_that_no_file_can_have_is_an_error_in_words() -> None:
+    with pytest.raises(DataError, match="file name too long; check the path"):
+        open_dataset("a" * 5000 + ".tar")

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from modelhound.data import open_dataset
-from modelhound.measuring.deciding import find_losers, order_by_rungs, possible_rungs, settle_in_fp32
+from modelhound.measuring.deciding import choose_dtype, find_losers, order_by_rungs, possible_rungs, settle_in_fp32
+from modelhound.measuring.foreseeing import _feature_set
 from modelhound.measuring.scoring import Job
 from modelhound.models import ModelRef
 from modelhound.settings import SearchSettings
@@ -29,6 +31,22 @@ def make_job(limit: int = 400, **settings: Any) -> tuple[Job, list[str]]:
     return job, warned
 
 
+@pytest.mark.parametrize(
+    ("device", "has_bf16", "precision", "chosen"),
+    [
+        ("cuda:0", True, "auto", torch.bfloat16),
+        ("cuda:0", False, "auto", torch.float32),
+        ("cpu", True, "auto", torch.float32),
+        ("cuda:0", True, "fp32", torch.float32),
+    ],
+)
+def test_arithmetic_is_what_the_device_has(
+    device: str, has_bf16: bool, precision: str, chosen: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: has_bf16)
+    assert choose_dtype(dataclasses.replace(make_job(precision=precision)[0], device=device)) == chosen
+
+
 def test_models_race_only_where_more_than_half_of_them_can_lose() -> None:
     job, _ = make_job(top=2)
     assert possible_rungs(job, 5) == (100, 400)
@@ -42,6 +60,13 @@ def test_every_rung_holds_the_classes_evenly_and_no_item_comes_twice() -> None:
     assert sorted(order) == list(range(400))
     assert np.bincount(job.dataset.targets[order[:100]]).tolist() == [10] * 10
     assert list(order_by_rungs(job.dataset, (400,), seed=0)) == list(range(400))
+
+
+def test_scoring_is_foreseen_with_targets_of_the_whole_data_set() -> None:
+    dataset = make_job()[0].dataset
+    by_class = dataset.select(np.argsort(dataset.targets, kind="stable").tolist())
+    features = _feature_set(by_class, torch.zeros(250, 3), 250)
+    assert (features.features.shape, set(features.targets.tolist())) == ((250, 3), set(range(10)))
 
 
 def test_who_loses_is_told_with_what_is_known_of_it() -> None:

@@ -102,7 +102,7 @@ def test_a_machine_that_becomes_busy_does_not_overdraw_a_budget_in_seconds(clock
     again = answer_of(race(tmp_path, "300s"))
     assert [_told(row) for row in again.finalists] == [_told(row) for row in finals.finalists]
     clock.times_slower = 1.0
-    assert answer_of(race(tmp_path, "500s")).finalists[0].epochs > finals.finalists[0].epochs
+    assert answer_of(race(tmp_path, "500s")).finalists[0].num_epochs > finals.finalists[0].num_epochs
     assert read_run(Path("raced")).of(TrialDone)[: len(trials_done)] == trials_done
 
 
@@ -117,7 +117,7 @@ def test_a_share_leads_to_the_same_race_however_busy_the_machine_is(clock: Clock
 
 
 def _told(row: Any) -> tuple[Any, ...]:
-    return row.model, row.state, row.score, row.epochs
+    return row.model, row.state, row.score, row.num_epochs
 
 
 def test_a_budget_that_turns_out_too_small_for_two_trials_is_told_and_the_search_is_not_lost(

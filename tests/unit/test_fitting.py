@@ -8,7 +8,7 @@ from scipy import optimize
 
 from modelhound.analysis.fitting import fit_terms, join_terms, straight_line
 from modelhound.analysis.samples import log_median_error, median_interval, median_of
-from modelhound.analysis.wording import list_text, number_text, seconds_text, share_text, size_text
+from modelhound.analysis.wording import count_text, list_text, number_text, seconds_text, share_text, size_text
 
 
 def test_the_fit_is_as_good_as_that_of_a_general_optimiser() -> None:
@@ -96,6 +96,8 @@ def test_two_samples_say_nothing_of_their_error() -> None:
         (seconds_text(2.5e-10), "0.25 ns"),
         (seconds_text(0.0), "0 s"),
         (number_text(50176), "50,200"),
+        (count_text(999_940), "999.9\N{NO-BREAK SPACE}k"),
+        (count_text(999_960), "1.0\N{NO-BREAK SPACE}M"),
         (number_text(1e-12), "1e-12"),
         (share_text(-0.001), "0.00"),
         (size_text("pixels", 50176), "50,176 pixels"),

@@ -54,6 +54,9 @@ class _Machines:
                 if host is None:
                     continue
                 given = pickle.loads(pickle.dumps(argument(host)))
+                if given is None:
+                    deal.finish(worker, 0.0)
+                    continue
                 try:
                     hosts.call_here(pickle.loads(common), given, self._sender(worker, receive))
                     deal.finish(worker, 0.0)
@@ -79,6 +82,11 @@ class _Machines:
 def say_three_things(common: str, argument: str, send: Callable[[Any], None]) -> None:
     for number in range(3):
         send(f"{common} {argument} {number}")
+
+
+def say_four_things(common: str, argument: str, send: Callable[[Any], None]) -> None:
+    say_three_things(common, argument, send)
+    send("nothing new")
 
 
 def refuse(common: str, argument: str, send: Callable[[Any], None]) -> None:
@@ -119,6 +127,18 @@ def test_the_work_of_a_machine_that_is_gone_is_done_by_nobody() -> None:
     heard, lost = _run(_Machines(("a", "b"), {"a": [1]}, gone=("a",)), "say_three_things")
     assert lost == {"a": "the machine is gone from the cluster"}
     assert [host for host, _ in heard] == ["a", "b", "b", "b"]
+
+
+def test_where_nothing_is_left_to_do_after_a_death_nobody_is_called_again() -> None:
+    heard: list[str] = []
+
+    def left(host: str) -> str | None:
+        return None if len(heard) == 3 else host
+
+    lost = hosts.Hosts(_Machines(("a",), {"a": [3]})).run(  # type: ignore[arg-type]
+        f"{__name__}:say_four_things", "all", left, lambda host, sent: heard.append(sent)
+    )
+    assert (heard, lost) == (["all a 0", "all a 1", "all a 2"], {})
 
 
 def test_what_one_machine_refuses_is_told_and_what_all_refuse_is_the_requests_fault() -> None:

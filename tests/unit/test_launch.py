@@ -59,6 +59,11 @@ def test_an_exception_is_an_exit_code_with_its_last_words() -> None:
     assert "the third wheel is missing" in outcome.last_words
 
 
+def test_a_function_that_ends_its_process_has_returned_nothing() -> None:
+    outcome = run_in_fresh_process("sys:exit")
+    assert (outcome.ok, outcome.value, outcome.ending) == (False, None, "exit code 0")
+
+
 def test_the_environment_is_the_childs_alone() -> None:
     assert call("tell", "HOUND_TEST", environment={"HOUND_TEST": "woof"}).value == "woof"
     assert "HOUND_TEST" not in os.environ

@@ -191,5 +191,12 @@ def test_what_was_taken_over_is_said_in_words() -> None:
     assert taken.text() == (
         "batches of 64, 2 loader processes, 2 batches ahead each: as `hound loader` found here for photos"
     )
+    assert taken.sentence() == f"Loaded with {taken.text()}."
+    by_engine = LoaderUsed(
+        batch=16, workers=None, prefetch=None, origin="remembered", found_for="photos", is_of_computing=True
+    )
+    assert by_engine.sentence() == (
+        "Computed in batches of 16, from which on computing alone gets no faster: as `hound loader` found here for photos."
+    )
     from_file = LoaderUsed(batch=None, workers=0, prefetch=None, origin="found.json", found_for="photos on a laptop")
     assert from_file.text() == "no loader processes: from found.json for photos on a laptop"

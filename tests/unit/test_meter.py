@@ -222,11 +222,11 @@ def test_the_cpu_is_always_there() -> None:
 def test_the_precision_suits_the_device(
     wanted: str, device: str, has_bf16: bool, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: has_bf16)
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: has_bf16)
     assert choose_precision(wanted, device) == chosen
 
 
 def test_a_precision_that_a_gpu_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: False)
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: False)
     with pytest.raises(RequestError, match="cannot use --precision bf16 on cuda:0"):
         choose_precision("bf16", "cuda:0")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from modelhound.records import Failure, ModelDropped, RunStarted
+from modelhound.records import Failure, LoaderUsed, ModelDropped, RunStarted
 from modelhound.report.flattening import find_sentences, flat_row, flat_table
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
@@ -64,6 +64,18 @@ def test_an_unknown_verb_gets_a_page_with_its_words_numbers_failures_machine_and
     shown = re.sub(r"</?span[^>]*>|<wbr>", "", text)  # options are never broken into lines, lists are after commas
     assert "hound somethingnew fashion --models zoo:a,zoo:b --repeat 3 --quick</code>" in shown
     assert "zoo:b is &lt;fast&gt;." in text
+
+
+def test_a_page_says_what_was_taken_over_from_hound_loader_and_does_not_count_it_as_measured(tmp_path: Path) -> None:
+    used = LoaderUsed(batch=16, workers=None, prefetch=None, origin="remembered", found_for="photos")
+    path = write_some_run(tmp_path / "run")
+    with open_run(path, verb="somethingnew", at=AT, settings=read_run(path).settings, identity={}) as run:
+        run.append(used)
+    sections = {section.name: section for section in build_page([read_run(path)]).sections}
+    assert sections["machine"].lead.endswith(" Computed in batches of 16: as `hound loader` found here for photos.")
+    assert [block.caption for block in sections["records"].blocks if isinstance(block, Table)] == [
+        "1 record of kind dropped"
+    ]
 
 
 def test_an_answers_lists_become_tables_without_the_sentences_above(tmp_path: Path) -> None:

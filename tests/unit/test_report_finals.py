@@ -1,5 +1,7 @@
 """Finals in words and on the page: who won, ties, noise; no name where nothing can be told."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,7 +12,11 @@ from modelhound.records import Finalist, FinalsAnswer, Ranking
 from modelhound.report.charts import Chart
 from modelhound.report.finals_section import finals_figures, finals_section, finals_sentence
 from modelhound.report.parts import Table, plain_text
+from modelhound.report.search_answer import key_figures, supporting_sentences
 from modelhound.report.search_drawing import LOST, WON
+from modelhound.report.search_view import view_search
+from modelhound.store import read_run
+from report_runs import write_search
 
 SIZES = {"zoo:first": 2_000_000, "zoo:second": 1_000_000, "zoo:third": 500}
 
@@ -22,7 +28,7 @@ def finalist(model: str, place: int = 1, **changes: Any) -> Finalist:
         state="in",
         score=0.8,
         num_items=300,
-        epochs=6,
+        num_epochs=6,
         rate=3e-4,
         chance=0.5,
         predicted=0.88,
@@ -119,7 +125,7 @@ def test_the_page_lists_every_finalist() -> None:
 
 def test_a_finalist_that_failed_has_dashes() -> None:
     lost = finalist(
-        "zoo:third", 3, state="failed", score=None, num_items=0, epochs=0, rate=None, predicted=None, interval=None
+        "zoo:third", 3, state="failed", score=None, num_items=0, num_epochs=0, rate=None, predicted=None, interval=None
     )
     section = finals_section(ranking(answer(finalists=(finalist("zoo:first"), lost))))
     assert section is not None
@@ -147,3 +153,25 @@ def test_nobody_who_could_be_trained_is_told_as_such() -> None:
 @pytest.mark.parametrize(("chance", "text"), [(0.62, "62%"), (0.9999, "more than 99%"), (0.0, "0%")])
 def test_a_chance_is_never_called_certain(chance: float, text: str) -> None:
     assert chance_text(chance) == text
+
+
+def test_of_tied_finalists_of_one_size_page_and_terminal_name_the_same(tmp_path: Path) -> None:
+    view = view_search(read_run(write_search(tmp_path / "run", ["zoo:second", "zoo:first"])))
+    alike = tuple(msgspec.structs.replace(row, num_parameters=7) for row in view.ranking.models)
+    view = replace(view, ranking=msgspec.structs.replace(view.ranking, models=alike, finals=TIED))
+    _, told = verdict_sentence(TIED, "digits", {row.model: 7 for row in alike})
+    assert "The smallest of them is zoo:first (7 parameters)." in told
+    said = " ".join(plain_text(sentence) for sentence in supporting_sentences(view))
+    assert "The smallest of the finalists that cannot be told apart is zoo:first (7 parameters)." in said
+
+
+@pytest.mark.parametrize(
+    ("chance", "why"),
+    [(1.0, "no other reached it in any resample"), (0.5, "others may be as good, but in 95% of all resamples")],
+)
+def test_an_equal_of_the_best_is_not_said_to_stay_behind_it(tmp_path: Path, chance: float, why: str) -> None:
+    view = view_search(read_run(write_search(tmp_path / "run", ["zoo:first", "zoo:second"])))
+    assert view.certainty is not None
+    sure = key_figures(replace(view, certainty=replace(view.certainty, chance_best=chance, most_lost=0.0)))[1]
+    assert sure.question == "How sure"
+    assert why in sure.note

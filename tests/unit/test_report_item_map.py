@@ -6,6 +6,7 @@ import numpy
 import pytest
 from PIL import Image
 
+from modelhound.analysis.item_map import map_items
 from modelhound.data import OwnTransform, Preprocessing, open_dataset
 from modelhound.features.supply import input_key
 from modelhound.measuring.looking import look_at_items
@@ -46,6 +47,16 @@ def test_every_item_is_a_dot_and_the_hardest_are_shown(data: str, limit: int) ->
     chart = map_chart(found)
     assert len(chart.data) == num_dots
     assert sum(bool(row["hard"]) for row in chart.data) == len(found.hardest) == len(hardest_gallery(found).pictures)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_features_of_any_size_have_a_map_on_which_neighbours_lie_together(scale: float) -> None:
+    generator = numpy.random.default_rng(0)
+    centres = numpy.repeat([[3.0, 0, 0, 0], [0, 3.0, 0, 0]], 20, axis=0)
+    places = map_items(((centres + 0.1 * generator.standard_normal((40, 4))) * scale).astype(numpy.float32))
+    first, second = places[:20], places[20:]
+    apart = numpy.linalg.norm(first.mean(axis=0) - second.mean(axis=0))
+    assert apart > 2 * max(numpy.linalg.norm(each - each.mean(axis=0), axis=1).mean() for each in (first, second))
 
 
 def test_many_classes_share_a_colour_and_are_still_named() -> None:

@@ -1,6 +1,7 @@
 """What a page says to do next: command lines that the command itself takes."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -68,6 +69,9 @@ def test_finals_that_ran_out_of_time_can_go_on_and_their_checkpoint_too(tmp_path
         "hound train fashion --model 'file:runs/x y/model.safetensors' --arch zoo:b",
         "hound search fashion --limit 120 --models zoo:a,zoo:b,zoo:c --finals-budget 41s",
     ]
+    view = searched(tmp_path / "named", finals=undecided())
+    named = msgspec.structs.replace(view.run, settings={**view.run.settings, "run": "my run"})
+    assert after_search(replace(view, run=named))[-1][1].endswith(" --finals-budget 41s --run 'my run'")
     assert len(after_search(searched(tmp_path / "won", finals=undecided(verdict="won", ended="certain")))) == 1
     assert (
         after_search(searched(tmp_path / "noise", finals=undecided(verdict="cannot tell", winner=None, ended="noise")))

@@ -72,7 +72,7 @@ def test_train_gives_the_score_with_its_interval_the_bound_and_the_scaling(pages
 
 def test_profile_names_what_is_slow_and_what_running_less_saves(pages: dict[str, Page]) -> None:
     page = pages["profile"]
-    assert plain_text(page.answer) == "The forward pass takes longest for the model."
+    assert plain_text(page.answer) == "The forward pass takes longest for timm:x."
     figures = figures_of(page)
     assert figures["What is slow"] == "forward"
     assert figures["If that were free"] == "4.3x faster"  # 3.91 s, of which 3 are not the forward pass's
@@ -82,9 +82,8 @@ def test_profile_names_what_is_slow_and_what_running_less_saves(pages: dict[str,
 def test_breakeven_counts_models_for_every_scenario(pages: dict[str, Page]) -> None:
     page = pages["breakeven"]
     # ten epochs of 1 s against 0.5 s a model
-    assert plain_text(page.answer).startswith(
-        "Searching takes longer than the training it is for above 20 models in S1"
-    )
+    assert plain_text(page.answer).startswith("Above 20 models in S1 and ")
+    assert plain_text(page.answer).endswith(" in S2, searching takes longer than the training it is for.")
     assert list(figures_of(page)) == [
         *("S1, one after the other", "S1, all together", "S2, one after the other", "S2, all together"),
     ]
@@ -142,8 +141,8 @@ def test_break_even_of_models_that_differ_is_a_range_and_no_middle_of_it(tmp_pat
     (path / "answer.json").write_bytes(msgspec.json.encode(answer))
     page = build_page([read_run(path)])
     assert plain_text(page.answer) == (
-        "Searching takes longer than the training it is for above 20 to 60 models in S1 and 110 to 330 models in S2, "
-        "depending on the model trained."
+        "Above 20 to 60 models in S1 and 110 to 330 models in S2, depending on the model trained, searching takes longer than "
+        "the training it is for."
     )
     assert page.figures[0].value == "20 to 60 models"
 

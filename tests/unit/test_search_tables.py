@@ -54,7 +54,7 @@ def test_finals_are_told_in_columns_with_dashes_for_what_is_not_known() -> None:
         state="failed",
         score=None,
         num_items=0,
-        epochs=0,
+        num_epochs=0,
         rate=None,
         chance=0.999,
         predicted=None,

@@ -1,11 +1,14 @@
 """Which points a sweep has, what it refuses, and that their order favours nobody."""
 
 import pytest
+from msgspec import to_builtins
 
 from modelhound.errors import RequestError
-from modelhound.records import LatencyPoint
+from modelhound.records import Cost, LatencyPoint
 from modelhound.settings import LatencySettings
+from modelhound.store import Memo
 from modelhound.timing.axes import Candidate, describe_base, list_points, shuffle_points, sizes_of, too_long
+from modelhound.timing.planning import _recall
 
 PHOTOS = Candidate(model="tv:resnet18", modality="image", own_size=224)
 TEXTS = Candidate(model="hf:bert", modality="text", own_size=128, max_tokens=512)
@@ -84,3 +87,22 @@ def test_the_size_that_stays_is_the_models_own() -> None:
     assert describe_base("image", 299, None) == 299
     assert describe_base("text", None, 64) == 64
     assert describe_base("text", None, 4096) == 128
+
+
+def test_a_cost_that_was_kept_in_another_form_is_found_out_anew() -> None:
+    whole = Cost(
+        flops=1.0,
+        activation_bytes=2.0,
+        moved_bytes=3.0,
+        live_bytes=4.0,
+        input_bytes=5.0,
+        weight_bytes=6.0,
+        num_kernels=7,
+        num_parameters=8,
+        operators=(),
+    )
+    memo = Memo("costs-of-models")
+    memo.note("zoo:some 32", {"flops": "many"})
+    memo.note("zoo:some 64", to_builtins(whole))
+    candidate = Candidate(model="zoo:some", modality="image", own_size=32)
+    assert _recall(memo, candidate, (32, 64, 96), LatencySettings(models=("zoo:some",))) == {64: whole}

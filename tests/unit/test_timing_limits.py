@@ -156,6 +156,7 @@ def test_memory_that_a_network_took_before_it_was_edited_is_not_held_against_it(
 def test_one_probe_below_its_weights_does_not_make_memory_shrink() -> None:
     model = fit_memory(100.0, [(10.0, 90.0)])
     assert model.predict(1000.0) == 1100.0
+    assert fit_memory(100.0, [(0.0, 90.0), (0.0, 95.0)]).predict(10.0) == 110.0
     flat = fit_memory(100.0, [(10.0, 120.0), (20.0, 110.0)])
     assert flat.factor == 0
     assert flat.predict(1000.0) == pytest.approx(110.0)

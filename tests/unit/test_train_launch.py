@@ -178,7 +178,10 @@ def test_a_job_is_handed_to_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "#SBATCH --gpus-per-node=1" in (tmp_path / "taken").read_text()
 
 
-@pytest.mark.parametrize(("listed", "first"), [("node7", "node7"), ("gpu[03-05,9]", "gpu03"), ("a1,b2", "a1")])
+@pytest.mark.parametrize(
+    ("listed", "first"),
+    [("node7", "node7"), ("gpu[03-05,9]", "gpu03"), ("a1,b2", "a1"), ("r[1-2]n[04-8]-x,b", "r1n04-x")],
+)
 def test_a_node_finds_its_place(listed: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("NUM_NODES", "3"), ("ID", "41007"), ("NODELIST", listed)):
         monkeypatch.setenv(f"SLURM_JOB_{name}", value)

@@ -60,6 +60,8 @@ class Scenario:
     """What pruning leaves of the work of all sets."""
     epochs_between: tuple[float, float] | None = None
     """Where the number of epochs is not certain."""
+    epochs_chosen: str = "the middle"
+    """Which of these `epochs` are."""
 
     @property
     def runs(self) -> float:
@@ -68,7 +70,8 @@ class Scenario:
 
     def describe(self) -> str:
         """In words."""
-        between = f" ({self.epochs_between[0]:g} to {self.epochs_between[1]:g})" if self.epochs_between else ""
+        low, high = self.epochs_between or (0.0, 0.0)
+        between = f" ({self.epochs_chosen} of {low:g} to {high:g})" if self.epochs_between else ""
         if self.sets == 1 and self.share == 1:
             return f"{self.name}: one training of {self.epochs:g} epochs{between}"
         return (
@@ -80,7 +83,7 @@ class Scenario:
 S1 = Scenario(name="S1", epochs=10)
 """One training, as measured by the research."""
 
-S2 = Scenario(name="S2", epochs=22, sets=5, share=0.5, epochs_between=(20, 30))
+S2 = Scenario(name="S2", epochs=22, sets=5, share=0.5, epochs_between=(20, 30), epochs_chosen="as published, out")
 """A careful one: 5 sets pruned to 2.5 full runs. Of the 20 to 30 epochs, 22 are what the published 500 s are made of."""
 
 

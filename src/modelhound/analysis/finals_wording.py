@@ -59,7 +59,8 @@ def basis_sentence(finals: FinalsAnswer) -> str:
     first = finals.finalists[0] if finals.finalists else None
     if first is None or not first.num_items:
         return ""
-    return f"This rests on {first.epochs} of {finals.full_epochs} epochs of fine-tuning, tested on {first.num_items:,} items."
+    epochs = f"{first.num_epochs} of {finals.full_epochs} epochs"
+    return f"This rests on {epochs} of fine-tuning, tested on {first.num_items:,} items."
 
 
 def chance_text(chance: float) -> str:
@@ -71,7 +72,7 @@ def cost_sentence(finals: FinalsAnswer) -> str:
     """How long it took beside what it saves, and why it ended."""
     ended = {
         "certain": "They ended when the winner was certain.",
-        "budget": "Their budget did not last for the next rung; a larger --finals-budget goes on from here.",
+        "budget": "What is left of the budget is too little for the next rung; a larger --finals-budget goes on from here.",
         "finished": "They went on until no rung or no rival was left.",
     }.get(finals.ended, "")
     share = finals.spent_seconds / finals.full_seconds if finals.full_seconds else 0.0

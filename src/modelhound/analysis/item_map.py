@@ -24,6 +24,7 @@ _NUM_DIRECTIONS = 30
 _NUM_STEPS, _NUM_EARLY_STEPS, _EARLY_FACTOR = 300, 80, 8.0
 _MOMENTUM = (0.5, 0.8)
 _NUM_NEIGHBOURS = 25.0
+_LEAST_EXTENT = 1e-37  # of features that differ at all
 
 Floats = NDArray[np.float32]
 
@@ -31,6 +32,8 @@ Floats = NDArray[np.float32]
 def map_items(features: NDArray[np.floating]) -> Floats:
     """Two coordinates per item [items, 2], for at most MOST_ITEMS items; about as wide as high, around 0."""
     directions = main_directions(np.asarray(features, dtype=np.float32))
+    # or squares of large ones would be infinite, and of small ones 0
+    directions /= max(float(np.abs(directions).max()), _LEAST_EXTENT)
     start = np.zeros((len(directions), 2), dtype=np.float32)
     start[:, : min(2, directions.shape[1])] = directions[:, :2]
     start /= max(float(start.std()), 1e-9)

@@ -37,7 +37,7 @@ class MemoryModel(msgspec.Struct, frozen=True, kw_only=True):
 def fit_memory(weight_bytes: float, probes: Sequence[tuple[float, float]]) -> MemoryModel:
     """The line through the probes (expected, held) that lie farthest apart; where no two do, weights are what is fixed."""
     distinct = sorted(dict(probes).items())
-    if not distinct or distinct[-1][0] < _FAR_APART * distinct[0][0]:
+    if not distinct or distinct[-1][0] <= _FAR_APART * distinct[0][0]:
         factor = 1.0
         if distinct and distinct[0][0] > 0:
             factor = max(1.0, (max(held for _, held in distinct) - weight_bytes) / distinct[0][0])

@@ -99,8 +99,8 @@ def finals_columns(finals: FinalsAnswer) -> dict[str, TextColumn]:
         ),
         "so far": _metric(metric, [row.score for row in rows], f"{metric} of items it did not learn from"),
         "epochs": TextColumn(
-            texts=tuple(str(row.epochs) for row in rows),
-            values=tuple(float(row.epochs) for row in rows),
+            texts=tuple(str(row.num_epochs) for row in rows),
+            values=tuple(float(row.num_epochs) for row in rows),
             note="of fine-tuning behind it",
         ),
         f"after {finals.full_epochs}": _metric(

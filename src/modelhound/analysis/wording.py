@@ -125,7 +125,7 @@ def score_text(metric: str, scorer: str, value: float | None) -> str:
 def count_text(count: float) -> str:
     """4.7 M; a unit may be written right behind it."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= size:
+        if abs(count) >= 0.99995 * size:  # what is written as 1000.0 of the unit below
             return f"{count / size:.1f}{_TOGETHER}{unit}"
     return number_text(count)
 

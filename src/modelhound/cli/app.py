@@ -3,6 +3,7 @@
 Exit codes: 0 done, 2 the request cannot be served, 1 anything else, 130 interrupted.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -89,6 +90,13 @@ def run(argv: Sequence[str]) -> int:
                 "to go on, or ask for less at once (a smaller --batch, fewer --workers)"
             )
             return FAILED
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            from modelhound.analysis.wording import short_name
+
+            complain(
+                f"cannot use {short_name(str(error.filename))!r}: expected a path that a disk can hold, shorten it"
+            )
+            return REFUSED
         complain(
             f"unexpected {type(error).__name__}: {error}. Set MODELHOUND_DEBUG=1 to see where, and please report it."
         )

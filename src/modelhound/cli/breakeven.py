@@ -123,7 +123,7 @@ def _show_breakeven(result: "BreakevenResult") -> None:
         console.print(f"Note: {note}", markup=False, highlight=False)
     show_skipped(result.skipped, console)
     show_failures(result.failures, console)
-    show_resumed(result.num_resumed, "time", console)
+    show_resumed(result.num_resumed, "measurement", console)
 
 
 def _ratio_table(rows: "tuple[RatioRow, ...]") -> "Table":

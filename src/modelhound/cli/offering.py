@@ -130,8 +130,7 @@ def show_skipped(skipped: "Sequence[ItemSkipped]", console: "Console") -> None:
 def show_loader(used: "LoaderUsed | None", console: "Console") -> None:
     """What was taken over from `hound loader`."""
     if used is not None:
-        how = "Computed in" if used.workers is None else "Loaded with"  # where threads of the engine load
-        console.print(f"{how} {used.text()}.", markup=False, highlight=False)
+        console.print(used.sentence(), markup=False, highlight=False)
 
 
 def show_resumed(count: int, noun: str, console: "Console") -> None:

@@ -66,7 +66,7 @@ def search(
     from modelhound.data.sources.embedded import EMBEDDED
     from modelhound.verbs.search import run_search
 
-    if Path(settings.data).is_dir() and settings.data in EMBEDDED:
+    if settings.data in EMBEDDED and Path(settings.data).is_dir():
         say(f"{settings.data} is the embedded data set; for the folder of that name, say ./{settings.data}")
     if settings.explain:
         if live or show or charts:

@@ -11,7 +11,7 @@ Nothing here knows what a model is or what becomes of a batch.
     Dataset ── loading ──► batches ◄── preprocessing (images), tokenising (texts)
 """
 
-from modelhound.data.dataset import Dataset, open_asked, open_dataset
+from modelhound.data.dataset import Dataset, check_there, open_asked, open_dataset
 from modelhound.data.loading import Batch, InputForm, check_modality, load_batches, modality_of
 from modelhound.data.preprocessing import OwnTransform, Preprocessing
 from modelhound.data.source import Modality
@@ -26,6 +26,7 @@ __all__ = [
     "Preprocessing",
     "Tokenising",
     "check_modality",
+    "check_there",
     "load_batches",
     "modality_of",
     "open_asked",

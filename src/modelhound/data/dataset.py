@@ -7,6 +7,7 @@ Nothing here knows how items are stored (see SOURCES, one file each) or what a m
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,7 +32,7 @@ from modelhound.errors import BrokenItemError, DataError
 from modelhound.records import ItemSkipped, Watch, silent
 from modelhound.settings import DataSettings, Task
 
-__all__ = ["SOURCES", "Dataset", "glance", "open_asked", "open_dataset"]
+__all__ = ["SOURCES", "Dataset", "check_there", "glance", "open_asked", "open_dataset"]
 
 SOURCES: tuple[DataSource, ...] = (
     EmbeddedSource(),
@@ -109,6 +110,14 @@ class Dataset:
                 f"cannot read {self.item_names[index]!r} of {self.name!r}: expected the {self.modality} that was there when "
                 f"the data set was checked, but {error}; restore it, or start again to leave it out"
             ) from error
+
+
+def check_there(reference: str) -> None:
+    """A DataError where it names a file or folder that does not exist: a slip to be told before anything slow is loaded."""
+    source = _source_of(reference)
+    is_path = isinstance(source, FolderSource | CsvSource | JsonSource | ParquetSource)
+    if is_path and not os.path.lexists(os.path.expanduser(reference)):  # noqa: PTH111 - as the sources do
+        source.list_items(reference, DataRequest())
 
 
 def open_asked(settings: DataSettings, *, hold_bytes: int = 0, watch: Watch = silent) -> Dataset:
@@ -196,8 +205,12 @@ def _stamp_or_problem(reader: Reader, position: int) -> str:
         return str(error)
 
 
+def _source_of(reference: str) -> DataSource:
+    return next(each for each in SOURCES if each.claims(reference))
+
+
 def _list(reference: str, request: DataRequest) -> Listing:
-    source = next(each for each in SOURCES if each.claims(reference))
+    source = _source_of(reference)
     unfit = request.given() - source.options
     if unfit:
         name = min(unfit)

@@ -94,6 +94,7 @@ def _use(
         prefetch=found.prefetch if plain and (found.workers if workers is None else workers) else None,
         origin=origin,
         found_for=f"{found.data or 'other data'}{other_kind}{machine}",
+        is_of_computing=batch is None and not plain and found.compute_batch is not None,
     )
 
 

@@ -2,17 +2,14 @@
 
 In:  a Plan, the Specimens it speaks of, a supply of inputs and a shelf of weights
 Out: for each model its feature rows, handed over as soon as its last part has run
-Nothing here decides anything: what is run, kept or run again stands in the plan. On a CPU in fp32 the rows equal those of the
-plain path to the last bit, as long as batches are cut in the same places.
+Nothing here decides anything: what is run, kept or run again stands in the plan. `fetching` brings the weights of the next
+step, `accounts` knows who took how long. On a CPU in fp32 the rows equal those of the plain path to the last bit, as long as
+batches are cut in the same places.
 """
 
-import contextlib
 import functools
 import itertools
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -20,21 +17,23 @@ import torch
 from torch import Tensor
 
 from modelhound.data import InputForm
-from modelhound.errors import ModelError, RequestError, is_out_of_memory
+from modelhound.errors import RequestError, is_out_of_memory
+from modelhound.features.accounts import Accounts
+from modelhound.features.chains import forms_of
+from modelhound.features.fetching import Fetched, Fetching, name_models
 from modelhound.features.plain import suitable_batch
-from modelhound.features.shelf import Shelf, copied_bytes, install, remove
+from modelhound.features.shelf import Shelf, install, remove
 from modelhound.features.spilling import InMemory, Kept, OnDisk
-from modelhound.features.supply import Feed, Supply, input_bytes, input_key
+from modelhound.features.supply import Feed, Supply
 from modelhound.features.workshop import Specimen
 from modelhound.meter import Lanes, Meter
 from modelhound.models.parts import Inputs, RunPart, running
-from modelhound.plan import Chain, Plan, Segment, Step, peak_bytes
+from modelhound.plan import Plan, Step, peak_bytes
 from modelhound.records import Progress, Watch, silent
 
-__all__ = ["Request", "Rows", "chain_of", "forms_of", "run_plan"]
+__all__ = ["Request", "Rows", "run_plan"]
 
 _WITH_GAPS = 4  # times its activations a step may take: workspaces, and gaps in a heap of pieces of other sizes
-_PEAK_OUTPUTS = 3  # inside a part, about so many tensors of the size of its input or output live at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,55 +67,6 @@ class Request:
     memory is scarce."""
     lanes: Lanes = field(default_factory=Lanes)
     watch: Watch = silent
-
-
-def chain_of(
-    specimen: Specimen,
-    *,
-    num_bytes_per_value: int,
-    seconds: Mapping[str, float] | None = None,
-    stretch: float = 1.0,
-    longest: float = 1.0,
-    lean: bool = False,
-) -> Chain:
-    """What a planner must know of a model; `seconds` per item of its parts where they were measured.
-
-    `stretch` is how much longer than the probe items are, and `longest` the longest of them: texts may be, images never. A
-    `lean` chain counts no weights that can be used where they lie.
-    """
-    segments = []
-    before = input_bytes(specimen.form)
-    blueprint = specimen.blueprint
-    sizes = blueprint.part_bytes
-    if lean:
-        sizes = tuple(copied_bytes(specimen, part.tensors) for part in blueprint.anatomy.parts)
-    parts = zip(blueprint.anatomy.parts, specimen.fingerprints, sizes, strict=True)
-    for part, fingerprint, weight_bytes in parts:
-        longer = stretch if part is not blueprint.anatomy.parts[-1] else 1.0  # features are pooled
-        output_bytes = int(longer * part.output_bytes_per_item) * num_bytes_per_value // 4
-        largest_bytes = int(max(stretch, longest) * part.largest_bytes_per_item) * num_bytes_per_value // 4
-        segments.append(
-            Segment(
-                fingerprint=fingerprint,
-                flops_per_item=stretch * part.flops_per_item,
-                output_bytes_per_item=output_bytes,
-                weight_bytes=weight_bytes,
-                peak_bytes_per_item=_PEAK_OUTPUTS * max(before, output_bytes, largest_bytes),
-                seconds_per_item=(seconds or {}).get(fingerprint),
-            )
-        )
-        before = output_bytes
-    return Chain(
-        model=str(specimen.model),
-        input=input_key(specimen.form),
-        input_bytes_per_item=input_bytes(specimen.form),
-        segments=tuple(segments),
-    )
-
-
-def forms_of(specimens: Sequence[Specimen]) -> dict[str, InputForm]:
-    """The distinct forms that these models want."""
-    return {input_key(specimen.form): specimen.form for specimen in reversed(specimens)}
 
 
 def run_plan(
@@ -174,25 +124,18 @@ class _Job:
 
     def __init__(self, plan: Plan, request: Request) -> None:
         self._plan, self._request = plan, request
-        # by input too: what is installed for a step must go into the one module that it runs
-        self._owners: dict[tuple[str, str], tuple[Specimen, int]] = {}
-        self._specimens = {chain.model: request.specimens[chain.model] for chain in plan.chains}
-        specimens = list(self._specimens.values())
-        self._forms = forms_of(specimens)
-        for specimen in specimens:
-            for number, fingerprint in enumerate(specimen.fingerprints):
-                self._owners.setdefault((input_key(specimen.form), fingerprint), (specimen, number))
+        specimens = {chain.model: request.specimens[chain.model] for chain in plan.chains}
+        self._forms = forms_of(list(specimens.values()))
         self._below = _models_below(plan.steps)
         self._lost: set[str] = set()
         self._items: dict[str, list[Tensor]] = {}
         self._rows: dict[str, Kept] = {}
         self._truncated: dict[str, int] = {}
-        self._seconds: dict[str, dict[str, float]] = {}
-        self._begun: deque[tuple[Sequence[str], Meter]] = deque()  # steps that the device may still be at, and for whom
-        self._alone = threading.Lock()
+        self._accounts = Accounts()
         self._pieces: dict[int, int] = {}  # into which batches of a step are cut, because they did not fit into memory
-        self._fetching = ThreadPoolExecutor(1, thread_name_prefix="weights ahead")
-        self._fetched: dict[int, Future[list[tuple[Specimen, dict[str, Tensor]]]]] = {}
+        self._fetching = Fetching(
+            plan.steps, self._below, specimens, request.shelf, device=request.device, lanes=request.lanes
+        )
         shelf_bytes, self._most_begun = _divide_weight_bytes(plan, device=request.device, lean=request.lean)
         request.shelf.limit(shelf_bytes)
 
@@ -200,7 +143,7 @@ class _Job:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._fetching.shutdown(wait=True, cancel_futures=True)
+        self._fetching.close()
 
     def is_lost(self, index: int) -> bool:
         return self._lost.issuperset(self._below[index])
@@ -217,30 +160,29 @@ class _Job:
             feeds = request.supply.open(chunk, request.order, self._forms, batches)
         if plan.prefetch and number + 1 < plan.num_chunks:
             request.supply.expect(plan.chunks[number + 1], request.order, self._forms)
-        with self._alone:
-            self._charge([chain.model for chain in plan.chains], meter)
+        self._accounts.charge([chain.model for chain in plan.chains], meter)
         return feeds
 
     def run_step(self, index: int, feed: Feed, source: Kept | None) -> Kept | _Lost:
         """The output of the step for each batch."""
         step, below = self._plan.steps[index], self._below[index]
-        specimen, first = self._owners[step.input, step.segments[0].fingerprint]
+        specimen, first = self._fetching.owner_of(step, 0)
         blueprint = specimen.blueprint
         meter = Meter(self._request.device, keep_peak=True)
         made: Kept = OnDisk(self._request.device) if step.keep == "disk" else InMemory()
-        weights: list[tuple[Specimen, dict[str, Tensor]]] = []
+        weights: Fetched = []
         self._request.tidy(self._running_bytes(step))
         # the device has something to do while the host prepares this step, but nobody runs far ahead
-        self._catch_up(self._most_begun)
+        self._accounts.catch_up(self._most_begun)
         try:
             with meter.phase("weights to device", on_host=True):
-                weights = self._weights(index)
+                weights = self._fetching.take(index)
                 for owner, tensors in weights:
                     install(owner, tensors)
-            if self._plan.prefetch and index + 1 < len(self._plan.steps):
-                self._fetch(index + 1)
+            if self._plan.prefetch and index + 1 < len(self._plan.steps) and not self.is_lost(index + 1):
+                self._fetching.begin(index + 1)
             with (
-                self._request.lanes.device_span(self._request.device, "device", "forward", self._name(index)),
+                self._request.lanes.device_span(self._request.device, "device", "forward", name_models(below)),
                 torch.inference_mode(),
                 torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
                 running(blueprint.network, blueprint.anatomy, first, first + len(step.segments)) as run,
@@ -259,14 +201,13 @@ class _Job:
         except Exception as error:  # whatever a stranger's network raises, the others go on
             models = tuple(model for model in below if model not in self._lost)
             self._lost.update(models)
-            self._fetched = {number: each for number, each in self._fetched.items() if not self.is_lost(number)}
+            self._fetching.drop(self.is_lost)
             return _Lost(models, meter.current_phase, error)
         finally:
             for owner, tensors in weights:
                 remove(owner, tensors)
             weights.clear()
-        with self._alone:
-            self._begun.append((below, meter))
+        self._accounts.add(below, meter)
         return made
 
     def collect(self, model: str, feed: Feed, made: Kept, *, is_last: bool) -> Rows | _Lost | None:
@@ -279,6 +220,7 @@ class _Job:
         except Exception as error:  # memory that does not suffice, a disk that fails
             self._lost.add(model)
             self._rows.pop(model, None)
+            self._fetching.drop(self.is_lost)
             return _Lost((model,), "forward", error)
 
     def _add(self, model: str, feed: Feed, made: Kept) -> None:
@@ -304,85 +246,9 @@ class _Job:
         return Rows(
             features=features,
             num_truncated=self._truncated[model],
-            seconds=functools.partial(self._seconds_of, model),
+            seconds=functools.partial(self._accounts.seconds_of, model),
             notes=notes,
         )
-
-    def _catch_up(self, num_left: int) -> None:
-        """Wait until the device is through with all steps but so many, and divide their seconds."""
-        with self._alone:
-            over = list(self._begun)[: max(0, len(self._begun) - num_left)]
-        # A device that broke down over such a step says so to everybody from now on: each model that still needs it fails by
-        # its own next step, those of this step included.
-        for _, meter in over:
-            with contextlib.suppress(RuntimeError):
-                meter.wait()  # before others are held up, who ask for the seconds of steps that are over
-        with self._alone:
-            while len(self._begun) > num_left:
-                with contextlib.suppress(RuntimeError):
-                    self._charge(*self._begun.popleft())
-
-    def _seconds_of(self, model: str) -> Mapping[str, float]:
-        """What was charged to a model that is done; may be asked by other threads."""
-        with self._alone:
-            waiting = [meter for models, meter in self._begun if model in models]
-        for meter in waiting:
-            meter.wait()  # here, so that the next step need not
-        with self._alone:
-            while any(model in models for models, _ in self._begun):
-                self._charge(*self._begun.popleft())
-            return self._seconds[model]
-
-    def _weights(self, index: int) -> list[tuple[Specimen, dict[str, Tensor]]]:
-        """Of one step, fetched ahead or now; where there is no room for them, once more without those of other steps."""
-        self._fetch(index)
-        try:
-            return self._fetched.pop(index).result()
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        self._request.shelf.let_go()
-        if self._request.device != "cpu":
-            torch.cuda.empty_cache()
-        self._fetch(index)
-        return self._fetched.pop(index).result()
-
-    def _fetch(self, index: int) -> None:
-        if index not in self._fetched and not self.is_lost(index):
-            self._fetched[index] = self._fetching.submit(self._fetch_now, index)
-
-    def _fetch_now(self, index: int) -> list[tuple[Specimen, dict[str, Tensor]]]:
-        fetched = []
-        with self._request.lanes.span("weights", "weights to device", self._name(index)):
-            step = self._plan.steps[index]
-            for segment in step.segments:
-                owner, number = self._owners[step.input, segment.fingerprint]
-                names = owner.blueprint.anatomy.parts[number].tensors
-                fetched.append(self._fetch_of_any(itertools.chain([owner], self._equals(owner, number)), names))
-            # Of a model that runs this step, and not of whoever else has an equal part somewhere: they belong to the first
-            # part, which all models below this step have in common.
-            anybody = (self._specimens[model] for model in self._below[index])
-            everywhere = owner.blueprint.anatomy.everywhere
-            fetched.append(self._fetch_of_any(anybody, everywhere))
-        return fetched
-
-    def _fetch_of_any(self, owners: Iterable[Specimen], names: Sequence[str]) -> tuple[Specimen, dict[str, Tensor]]:
-        """Tensors that are the same in all of these, of the first whose file has not been cut short in the meantime."""
-        trouble: ModelError | None = None
-        for owner in owners:
-            try:
-                return owner, self._request.shelf.fetch(owner, names)
-            except ModelError as error:
-                trouble = trouble or error
-        assert trouble is not None
-        raise trouble
-
-    def _equals(self, owner: Specimen, number: int) -> Iterator[Specimen]:
-        """Other models that have the same part; in the same place, of which its fingerprint knows."""
-        for other in self._specimens.values():
-            is_alike = other is not owner and other.blueprint is owner.blueprint
-            if is_alike and other.fingerprints[number] == owner.fingerprints[number]:
-                yield other
 
     def _run_in_pieces(self, index: int, run: RunPart, inputs: Inputs, value: Tensor | None) -> Tensor:
         """One batch; where memory does not suffice, in halves, quarters, … as many as it takes, from now on."""
@@ -407,20 +273,9 @@ class _Job:
         activations = self._plan.batch_items * max(segment.peak_bytes_per_item for segment in step.segments)
         return _WITH_GAPS * activations + sum(segment.weight_bytes for segment in step.segments)
 
-    def _name(self, index: int) -> str:
-        models = self._below[index]
-        return models[0] if len(models) == 1 else f"{len(models)} models"
-
     def _batch(self, form: InputForm) -> int:
         asked = self._request.batch or suitable_batch(form, self._request.device)
         return min(asked, self._plan.batch_items)  # a plan takes less where memory is short
-
-    def _charge(self, models: Sequence[str], meter: Meter) -> None:
-        """Divide what was measured among the models it was for."""
-        for samples in meter.samples:
-            for model in models:
-                own = self._seconds.setdefault(model, {})
-                own[samples.phase] = own.get(samples.phase, 0.0) + samples.total / len(models)
 
 
 def _models_below(steps: Sequence[Step]) -> list[tuple[str, ...]]:

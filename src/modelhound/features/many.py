@@ -15,11 +15,11 @@ import torch
 
 from modelhound.compat import give_back_freed_memory
 from modelhound.data import Dataset, InputForm, Tokenising, check_modality
-from modelhound.data.tokens import tokenise_once
 from modelhound.features.allowance import Allowance, beside_bytes, building_bytes, plan_bytes, too_little_memory
 from modelhound.features.calibrating import Rates, time_decoding, time_parts
+from modelhound.features.chains import chain_of, forms_of, stretch_of
 from modelhound.features.costing import rough_costs, usable_memory
-from modelhound.features.engine import Request, Rows, chain_of, forms_of, run_plan
+from modelhound.features.engine import Request, Rows, run_plan
 from modelhound.features.remembered import Known, Recalled, Remembered
 from modelhound.features.shelf import Shelf, filled
 from modelhound.features.supply import Supply, input_bytes, input_key
@@ -27,7 +27,6 @@ from modelhound.features.surveying import Survey
 from modelhound.features.workshop import Specimen, Workshop
 from modelhound.meter import Lanes
 from modelhound.models import ModelRef, source_of
-from modelhound.models.parts import PROBE_TOKENS
 from modelhound.plan import Chain, Costs, Plan, least_bytes, make_plan
 from modelhound.records import Progress, Watch, silent
 from modelhound.settings import ModelSettings
@@ -38,8 +37,6 @@ Failed = Callable[[str, str, Exception], None]
 """Told of a model that cannot be used: the model, the phase it happened in, and why."""
 
 _SHARE_OF_ITEMS = 0.25  # of the memory, what decoded items may take throughout
-_SAMPLED_TEXTS = 200
-_PADDING = 1.25  # of batches of texts of similar length, with some to spare
 
 
 class Session:
@@ -170,7 +167,10 @@ class Session:
     def chain(self, model: str) -> Chain:
         """A model as plans see it, here and on a cluster."""
         specimen = self.specimens[model]
-        stretch, longest = self._stretch(specimen.form)
+        key = input_key(specimen.form)
+        if key not in self._stretches:
+            self._stretches[key] = stretch_of(specimen.form, self._dataset, lean=self._lean)
+        stretch, longest = self._stretches[key]
         return chain_of(
             specimen,
             num_bytes_per_value=self._dtype.itemsize,
@@ -287,22 +287,6 @@ class Session:
 
     def _plan_bytes(self, models: Sequence[str]) -> int:
         return plan_bytes(self._memory_bytes, self.beside_bytes(models)) if self._lean else self._memory_bytes
-
-    def _stretch(self, form: InputForm) -> tuple[float, float]:
-        """How many times longer than the texts that networks were probed with those of the data set are, padding included.
-
-        On average, and at most as far as it matters: where memory is limited, batches of the longest must fit as well.
-        """
-        if not isinstance(form, Tokenising):
-            return 1.0, 1.0
-        key = input_key(form)
-        if key not in self._stretches:
-            step = max(1, len(self._dataset) // _SAMPLED_TEXTS)
-            texts = tokenise_once(self._dataset.select(range(0, len(self._dataset), step)), [form])[form]
-            usual = max(1.0, _PADDING * texts.num_tokens / len(texts) / PROBE_TOKENS)
-            longest = min(form.max_tokens, _PADDING * int(texts.lengths.max())) / PROBE_TOKENS
-            self._stretches[key] = usual, max(usual, longest) if self._lean else usual
-        return self._stretches[key]
 
     def _recognise(self, models: Mapping[ModelRef, str]) -> None:
         """Find the models of which everything is remembered."""

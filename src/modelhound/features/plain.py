@@ -18,7 +18,7 @@ from modelhound.records import Progress, Watch, silent
 from modelhound.scores import FeatureSet
 from modelhound.settings import ModelSettings
 
-__all__ = ["Extracted", "arrange", "build_network", "extract_features", "suitable_batch"]
+__all__ = ["Extracted", "arrange", "build_network", "extract_features", "load_network", "suitable_batch"]
 
 _CPU_BATCH_PIXELS = 1 << 20  # as fast as larger batches in half the memory: benchmarks/results/allocator_*
 _CPU_BATCH_TOKENS = 1 << 13
@@ -42,6 +42,16 @@ def build_network(model: ModelRef, weights: Weights | None, settings: ModelSetti
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return source_of(model).build(model.name, weights, settings)
+
+
+def load_network(model: ModelRef, settings: ModelSettings, *, seed: int, meter: Meter) -> Network:
+    """Read the weights, where they are not to be random, and build; timed as two phases."""
+    weights = None
+    if settings.weights == "pretrained":
+        with meter.phase("read weights"):
+            weights = source_of(model).read_weights(model.name)
+    with meter.phase("build model"):
+        return build_network(model, weights, settings, seed=seed)
 
 
 def arrange(network: Network, device: str) -> None:

@@ -46,6 +46,7 @@ from modelhound.training.trainable import loss_of
 __all__ = ["Classroom", "TrialRequest", "TrialResult", "run_trial", "run_trial_elsewhere"]
 
 _SMALL_BATCHES = (8, 32)  # the least and the most
+_ADVICE = "use --precision fp32 or leave this model out"  # finals choose the rate themselves
 _LEAST_STEPS = 16  # in an epoch: two epochs of fewer steps say next to nothing (see docs/trust.md)
 _MANY_ITEMS = 4096  # from here on, batches are as `hound train` takes them
 _STEPS_TIMED = 2
@@ -237,7 +238,7 @@ def _learn(bench: Bench, room: Classroom, positions: NDArray[np.int64], hourglas
     torch.manual_seed(bench.recipe.seed)  # dropout
     prepare_to_learn(bench)
     bench.laps.begin()
-    log = LossLog(bench.device)
+    log = LossLog(bench.device, advice=_ADVICE)
     num_items = bench.course.steps_per_epoch * bench.course.batch * epochs
     testing = len(bench.test) * _TESTING_SHARE / max(1, num_items)
     hourglass.begin(bench.course.steps_per_epoch * epochs, share_after=testing)
@@ -277,7 +278,8 @@ def _test(bench: Bench, room: Classroom, positions: NDArray[np.int64]) -> tuple[
             scores.append(_judge(task, logits, moved.targets))
             losses.append(loss_of(task, logits, moved.targets).double() * len(moved))
     loss = float(sum(losses)) / max(1, len(positions))
-    check_finite(loss, "on the items it is tested on", None)  # the last step may have spoiled the weights
+    # the last step may have spoiled the weights
+    check_finite(loss, "on the items it is tested on", None, advice=_ADVICE)
     return torch.cat(scores).float().cpu().numpy(), loss
 
 

@@ -58,7 +58,7 @@ def run_in_fresh_process(
             words = expired.stderr.decode(errors="replace") if isinstance(expired.stderr, bytes) else ""
             return Outcome(value=None, ok=False, ending="timed out", last_words=words[-_TAIL_CHARACTERS:])
         words = done.stderr[-_TAIL_CHARACTERS:]
-        if done.returncode == 0:
+        if done.returncode == 0 and answer.is_file():  # or it ended by its own will before it had an answer
             return Outcome(value=json.loads(answer.read_text()), ok=True, ending="returned", last_words=words)
         return Outcome(value=None, ok=False, ending=name_ending(done.returncode), last_words=words)
 

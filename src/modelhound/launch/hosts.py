@@ -4,7 +4,7 @@ In:  where the cluster is, the dotted name of a function, what it gets on each m
 Out: whatever the function sends, with the name of its machine, as soon as it does; of machines that are lost, why
 Nothing here knows what the function does. It is called as function(common, argument, send) by a worker that has all of its
 machine. A worker that dies is started anew on the same machine and called again, with the argument of that moment; nobody else
-does its work.
+does its work; where nothing is left to do by then, nobody is called.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ class Hosts:
                 deal,
                 "modelhound.launch.hosts:call_here",
                 self._crew.share(common),
-                lambda host: (function, argument(host)),
+                lambda host: None if (given := argument(host)) is None else (function, given),
                 hear,
             )
         if wanted and len(refused) == len(wanted) and all(each.is_request for each in refused.values()):

@@ -95,7 +95,7 @@ def find_place() -> Cluster:
     num_nodes = int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
     number = int(os.environ.get("SLURM_JOB_ID", "0"))
     restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
-    first = re.sub(r"\[(\d+).*", r"\1", os.environ.get("SLURM_JOB_NODELIST", "localhost")).split(",")[0]
+    first = re.sub(r"\[(\d+)[^]]*\]", r"\1", os.environ.get("SLURM_JOB_NODELIST", "localhost")).split(",")[0]
     return Cluster(
         num_nodes=num_nodes,
         node=int(os.environ.get("SLURM_NODEID", "0")),

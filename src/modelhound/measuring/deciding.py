@@ -17,7 +17,7 @@ from modelhound.data import Dataset
 from modelhound.data.choosing import choose_balanced, strata
 from modelhound.features.many import Session
 from modelhound.measuring.scoring import Job
-from modelhound.meter import Lanes
+from modelhound.meter import Lanes, choose_precision
 from modelhound.plan import ExplainedNode, Plan, explain_plan, forecast_plan
 from modelhound.records import ModelDropped, PlanMade, PlanNode
 from modelhound.settings import DEFAULT_TOP
@@ -37,11 +37,9 @@ _JUDGE_SECONDS = {"cpu": 0.02, "cuda": 0.05}  # of one model after a rung: start
 
 
 def choose_dtype(job: Job) -> torch.dtype:
-    """Of the networks' arithmetic."""
+    """Of the networks' arithmetic, on the machine that runs them: its device is asked what it has."""
     names = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    if job.settings.precision != "auto":
-        return names[job.settings.precision]
-    return torch.float32 if job.device == "cpu" else torch.bfloat16
+    return names[choose_precision(job.settings.precision, job.device)]
 
 
 def open_session(job: Job, lanes: Lanes | None = None) -> Session:

@@ -7,11 +7,12 @@ architecture is run on one batch or a few, some items are decoded and some made-
 """
 
 import msgspec
+import numpy as np
 import torch
 
 from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.errors import RequestError, StoreError, explain_error
-from modelhound.features.engine import forms_of
+from modelhound.features.chains import forms_of
 from modelhound.features.many import Session
 from modelhound.measuring.deciding import decide_rungs, describe_plan, open_session
 from modelhound.measuring.scoring import Job
@@ -129,11 +130,9 @@ def _make_up(num_items: int, width: int) -> torch.Tensor:
 
 
 def _feature_set(dataset: Dataset, features: torch.Tensor, num_items: int) -> FeatureSet:
-    step = len(dataset) // num_items
-    targets = torch.from_numpy(dataset.targets[: num_items * step : step].copy()).to(features.device)
-    return FeatureSet(
-        features=features[: len(targets)], targets=targets, task=dataset.task, num_classes=len(dataset.class_names)
-    )
+    places = np.arange(num_items) * len(dataset) // num_items  # of all of it: items often come class by class
+    targets = torch.from_numpy(dataset.targets[places]).to(features.device)
+    return FeatureSet(features=features, targets=targets, task=dataset.task, num_classes=len(dataset.class_names))
 
 
 def _name_inputs(plan: PlanMade, session: Session) -> PlanMade:

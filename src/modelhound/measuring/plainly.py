@@ -6,10 +6,10 @@ Nothing here is shared between models; `together` must give the same scores.
 """
 
 from modelhound.errors import RequestError, StoreError, explain_error
-from modelhound.features import arrange, build_network, extract_features, suitable_batch
+from modelhound.features import arrange, extract_features, load_network, suitable_batch
 from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer
 from modelhound.meter import Meter
-from modelhound.models import ModelRef, source_of
+from modelhound.models import ModelRef
 from modelhound.records import Failure, ModelMeasured, Progress
 
 __all__ = ["measure_plainly"]
@@ -34,12 +34,7 @@ def measure_plainly(job: Job) -> None:
 def _measure(job: Job, model: ModelRef, stamp: str, meter: Meter) -> ModelMeasured:
     """One model from its weight file to its scores."""
     settings, dataset = job.settings, job.dataset
-    weights = None
-    if settings.weights == "pretrained":
-        with meter.phase("read weights"):
-            weights = source_of(model).read_weights(model.name)
-    with meter.phase("build model"):
-        network = build_network(model, weights, settings, seed=settings.seed)
+    network = load_network(model, settings, seed=settings.seed, meter=meter)
     with meter.phase("weights to device"):
         arrange(network, meter.device)
     extracted = extract_features(

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from modelhound.data import Dataset, InputForm
@@ -23,7 +22,6 @@ from modelhound.features.supply import input_key
 from modelhound.launch.connection import find_device, parse_address
 from modelhound.launch.crew import Crew, join_crew
 from modelhound.measuring.deciding import (
-    choose_dtype,
     decide_rungs,
     describe_plan,
     find_losers,
@@ -67,7 +65,8 @@ def measure_spread(job: Job) -> None:
             race.judge(rung)
         race.close()
     job.tell(lanes.timeline())
-    if job.settings.precision == "auto" and choose_dtype(job) != torch.float32:
+    # this machine may have no GPU that could be asked what it has; those of the workers mostly have bf16
+    if job.settings.precision == "auto" and job.device != "cpu":
         settle_in_fp32(job, race.finals, measure_spread)
 
 

@@ -8,9 +8,9 @@ Nothing here knows run folders; the training itself is that of `hound train`.
 import gc
 
 from modelhound.data import Dataset
-from modelhound.features import build_network
+from modelhound.features import load_network
 from modelhound.meter import Meter
-from modelhound.models import ModelRef, source_of
+from modelhound.models import ModelRef
 from modelhound.records import TrainingTimed, Watch, silent
 from modelhound.settings import ModelSettings, RecipeSettings
 from modelhound.training import fine_tune
@@ -31,12 +31,7 @@ def time_training(
     """From the file of weights to the last epoch's test."""
     gc.collect()  # or the rubbish of earlier jobs would be cleared in this one's time
     meter = Meter(device)
-    weights = None
-    if settings.weights == "pretrained":
-        with meter.phase("read weights"):
-            weights = source_of(model).read_weights(model.name)
-    with meter.phase("build model"):
-        network = build_network(model, weights, settings, seed=recipe.seed)
+    network = load_network(model, settings, seed=recipe.seed, meter=meter)
     trained = fine_tune(network, dataset, recipe, device=device, model=str(model), watch=watch)
     wall_seconds = meter.wall_seconds
     tests = next((each.seconds for each in trained.phases if each.phase == "evaluate"), (0.0,) * len(trained.epochs))

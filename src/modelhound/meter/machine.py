@@ -90,7 +90,7 @@ def choose_precision(wanted: str, device: str) -> str:
 
     if not device.startswith("cuda"):
         return "fp32" if wanted == "auto" else wanted
-    has_bf16 = torch.cuda.is_bf16_supported()
+    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)  # which older ones do, slower than fp32
     if wanted == "bf16" and not has_bf16:
         raise RequestError(f"cannot use --precision bf16 on {device}: expected a GPU that has it, use fp32")
     return ("bf16" if has_bf16 else "fp32") if wanted == "auto" else wanted

@@ -60,7 +60,7 @@ class Finalist(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None
     """Of the items tested, after the training so far."""
     num_items: int
-    epochs: int
+    num_epochs: int
     rate: float | None
     chance: float
     """Of being the best finalist."""

@@ -129,10 +129,18 @@ class LoaderUsed(Record, frozen=True, kw_only=True, tag="loader_used"):
     """The file, or remembered."""
     found_for: str
     """Data and machine on which it was found."""
+    is_of_computing: bool = False
+    """Whether the batch is not the one of the recommended pair, but the one from which on computing alone gets no faster."""
+
+    def sentence(self) -> str:
+        """In a sentence. Without a number of workers, threads of the engine load."""
+        how = "Computed in" if self.workers is None else "Loaded with"
+        return f"{how} {self.text()}."
 
     def text(self) -> str:
         """In words."""
-        parts = [] if self.batch is None else [f"batches of {self.batch}"]
+        enough = ", from which on computing alone gets no faster" if self.is_of_computing else ""
+        parts = [] if self.batch is None else [f"batches of {self.batch}{enough}"]
         if self.workers is not None:
             parts.append("no loader processes" if self.workers == 0 else f"{self.workers} loader processes")
         if self.prefetch is not None:

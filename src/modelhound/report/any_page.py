@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from modelhound.analysis.wording import list_text, plural
-from modelhound.records import Failure, ItemSkipped, Record, RunStarted
+from modelhound.records import Failure, ItemSkipped, LoaderUsed, Record, RunStarted
 from modelhound.report.charts import Chart
 from modelhound.report.common_sections import (
     command_section,
@@ -42,7 +42,7 @@ __all__ = ["any_page"]
 _MOST_BESIDE_ANSWER = 3
 _MOST_FIGURES = 4
 _MOST_REMARKS = 10
-_BESIDE_RESULTS = (RunStarted, Failure, ItemSkipped)
+_BESIDE_RESULTS = (RunStarted, Failure, ItemSkipped, LoaderUsed)
 _NOUNS = {
     "latency point": "point",
     "latency failed": "failed point",

@@ -10,7 +10,7 @@ from typing import Any
 
 from modelhound.analysis.newest import newest_points
 from modelhound.analysis.wording import bytes_text, moment_text, plural
-from modelhound.records import Failure, ItemSkipped, Machine, PairFailed, RunStarted
+from modelhound.records import Failure, ItemSkipped, LoaderUsed, Machine, PairFailed, RunStarted
 from modelhound.report.commands import command_to_repeat
 from modelhound.report.parts import Cell, Column, Commands, Section, Table
 from modelhound.store import Run
@@ -61,7 +61,7 @@ def failure_section(run: Run, *, notes: Sequence[tuple[str, str]] = ()) -> Secti
 
 
 def machine_section(run: Run) -> Section | None:
-    """Where it ran, and with which versions."""
+    """Where it ran, with which versions, and with what `hound loader` had found."""
     started = run.of(RunStarted)
     if not started:
         return None
@@ -73,6 +73,9 @@ def machine_section(run: Run) -> Section | None:
     lead = machine_text(started[-1].machine)
     if others:
         lead += f" Earlier starts ran on {plural(len(others), 'other machine')} or with other versions."
+    loaders = run.of(LoaderUsed)
+    if loaders:
+        lead += f" {loaders[-1].sentence()}"
     return Section(
         name="machine",
         title="Machine",

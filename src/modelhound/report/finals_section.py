@@ -36,7 +36,7 @@ def finals_figures(finals: FinalsAnswer) -> tuple[Figure, ...]:
             "no finalist could be fine-tuned" if finals.verdict == "failed" else "no finalist is better than guessing"
         )
         return (Figure(question="Which model", value="cannot tell", note=nobody), took)
-    raced = f"of {len(finals.finalists)} finalists, after {first.epochs} of {finals.full_epochs} epochs"
+    raced = f"of {len(finals.finalists)} finalists, after {first.num_epochs} of {finals.full_epochs} epochs"
     figures = [
         Figure(question="Which model", value=short_name(first.model.partition(":")[2] or first.model, 36), note=raced),
         Figure(

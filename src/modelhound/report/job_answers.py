@@ -183,7 +183,7 @@ def tell_profile(run: Run, answer: msgspec.Raw) -> Told | None:
     name, count = Counter(each.bottleneck for each in full).most_common(1)[0]
     shares = [each.seconds.get(name, 0.0) / sum(each.seconds.values()) for each in full]
     gains = [each.speedups[name] for each in full if name in each.speedups]
-    share = f"{median(shares):.0%} of the job of the model in the middle"
+    share = f"{median(shares):.0%} of " + ("its job" if len(full) == 1 else "the job of the model in the middle")
     parts = GROUPS.get(name, ())
     figures = [
         Figure(
@@ -199,7 +199,8 @@ def tell_profile(run: Run, answer: msgspec.Raw) -> Told | None:
     ]
     if gains:
         ends = dict.fromkeys(f"{end:.1f}x" for end in (min(gains), max(gains)))
-        note = "for the model in the middle" + (f", from {' to '.join(ends)}" if len(ends) > 1 else "")
+        which = full[0].model if len(full) == 1 else "the model in the middle"
+        note = f"for {short_name(which)}" + (f", from {' to '.join(ends)}" if len(ends) > 1 else "")
         figures.append(Figure(question="If that were free", value=f"{median(gains):.1f}x faster", note=note))
     if findings.savings:
         best = max(findings.savings, key=lambda each: each.end_to_end)
@@ -214,7 +215,7 @@ def tell_profile(run: Run, answer: msgspec.Raw) -> Told | None:
     return Told(
         answer=(
             Strong(_WHAT_TAKES.get(name, name)),
-            f" takes longest {_of_all(count, len(full), len({(each.data, each.device) for each in full}))}.",
+            f" takes longest for {_of_all(count, full)}.",
         ),
         sentences=(*_busy_sentence(run), *_extremes([each for each in full if each.bottleneck == name], name)),
         remarks=(
@@ -247,13 +248,14 @@ def _extremes(found: "Sequence[BottleneckFound]", name: str) -> tuple[str, ...]:
     return (f"Most: {ordered[-1].sentence}", f"Least: {ordered[0].sentence}")
 
 
-def _of_all(count: int, num_jobs: int, num_places: int) -> str:
-    """For both models; for 3 of 4 models; where each was run in several places, of jobs."""
+def _of_all(count: int, found: "Sequence[BottleneckFound]") -> str:
+    """zoo:x; both models; 3 of 4 models; where each was run in several places, of jobs."""
+    num_places = len({(each.data, each.device) for each in found})
     if num_places > 1:
-        return f"for {count} of {num_jobs} models and places, {num_places} places each"
-    if count < num_jobs:
-        return f"for {count} of {plural(num_jobs, 'model')}"
-    return f"for {all_models_text(count)}"
+        return f"{count} of {len(found)} models and places, {num_places} places each"
+    if len(found) == 1:
+        return short_name(found[0].model)
+    return all_models_text(count) if count == len(found) else f"{count} of {plural(len(found), 'model')}"
 
 
 def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
@@ -282,9 +284,9 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     differs = any(len({each.num_models for each in counts}) > 1 for _, counts in plain)
     return Told(
         answer=(
-            "Searching takes longer than the training it is for above ",
+            "Above ",
             Strong(list_text(told)),
-            ", depending on the model trained." if differs else ".",
+            f"{', depending on the model trained' if differs else ''}, searching takes longer than the training it is for.",
         ),
         sentences=tuple(line for line in findings.assumptions if line.startswith(tuple(name for name, _ in plain))),
         remarks_title="What this rests on",

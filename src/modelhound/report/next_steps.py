@@ -33,9 +33,7 @@ _LONGER = 4  # times as many samples halve an interval
 
 def before_the_end(run: Run) -> Steps:
     """Of a run without an answer: the same request goes on where it was stopped."""
-    given = run.settings.get("run")
-    where = f" {shlex.join(['--run', str(given)])}" if given else ""
-    return (("Where it was stopped, go on with it", f"{_again(run)}{where}"),)
+    return (("Where it was stopped, go on with it", f"{_again(run)}{_same_folder(run)}"),)
 
 
 def after_search(view: SearchView) -> Steps:
@@ -59,7 +57,8 @@ def after_search(view: SearchView) -> Steps:
         steps.append((label, command_to_train(settings, finals.read_back)))
     if finals.ended == "budget" and finals.verdict != "won":
         longer = f"{math.ceil(2 * finals.budget_seconds)}s"
-        steps.append(("Or give the finals twice the time", command_to_repeat("search", settings, finals_budget=longer)))
+        again = _again(view.run, finals_budget=longer)  # in the same folder: what was trained is not trained again
+        steps.append(("Or give the finals twice the time", f"{again}{_same_folder(view.run)}"))
     return tuple(steps)
 
 
@@ -120,6 +119,12 @@ def after_profile(run: Run, *, bottleneck: str, models: tuple[str, ...]) -> Step
 def after_breakeven(run: Run) -> Steps:
     """What searching would take here, before it is done."""
     return (("See what a search would take here", command_on_same_data("search", run.settings, explain=True)),)
+
+
+def _same_folder(run: Run) -> str:
+    """Where a folder was named: what is in it is gone on with."""
+    given = run.settings.get("run")
+    return f" {shlex.join(['--run', str(given)])}" if given else ""
 
 
 def _again(run: Run, **changes: object) -> str:

@@ -74,7 +74,8 @@ def _finalists_sentence(view: SearchView) -> tuple[str, str, str]:
     """The smallest of those that finals cannot tell apart; all empty where they can."""
     finals = view.ranking.finals
     first = [each.model for each in finals.finalists if each.place == 1] if finals else []
-    tied = [row for row in view.ranking.models if row.model in first]
+    rows = {row.model: row for row in view.ranking.models}
+    tied = [rows[model] for model in first if model in rows]  # of two as small, the one ahead, as the terminal has it
     if finals is None or finals.verdict != "tied" or len(tied) < 2:
         return "", "", ""
     smallest = min(tied, key=lambda row: row.num_parameters)
@@ -118,8 +119,11 @@ def _sureness(ranking: Ranking, certainty: Certainty) -> Figure:
         lost = points_text(ranking.metric, certainty.most_lost).lstrip("+")
         unit = "" if ranking.metric == "R2" else " points"
         note = f"to be the best. If another is better, then by at most {lost}{unit} ({ranking.confidence:.0%})"
-    else:
+    elif certainty.chance_best == 1:
         note = "to be the best: no other reached it in any resample of the items"
+    else:
+        often = f"{ranking.confidence:.0%} of all resamples of the items"
+        note = f"to be the best: others may be as good, but in {often} none is better"
     return Figure(question="How sure", value=f"{short_chance_text(certainty.chance_best)} chance", note=note)
 
 

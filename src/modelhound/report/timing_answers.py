@@ -157,6 +157,7 @@ def tell_loader(run: Run, answer: msgspec.Raw) -> Told | None:
     speed = kind.num_items / median(each.recommended_seconds for each in kind.models)
     remarks = tuple(f"{advice.text} {advice.evidence}".rstrip() for each in kinds for advice in each.advice)
     gain = median(each.speedup_if_free for each in kind.models)
+    which = "" if len(kind.models) == 1 else "with the model in the middle, "
     return Told(
         answer=(
             Strong(told[0].capitalize()),
@@ -179,7 +180,7 @@ def tell_loader(run: Run, answer: msgspec.Raw) -> Told | None:
             Figure(
                 question="How fast",
                 value=f"{number_text(speed)} items/s",
-                note=f"with the model in the middle, in runs of {plural(kind.num_items, 'item')}",
+                note=f"{which}in runs of {plural(kind.num_items, 'item')}",
             ),
             Figure(
                 question="Why",

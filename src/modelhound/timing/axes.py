@@ -80,7 +80,8 @@ def shuffle_points(
     for point in points:
         groups.setdefault((point.model, point.precision, point.device), []).append(point)
     probes = [point for group in groups.values() for point in sorted(group, key=expected_bytes)[:_NUM_PROBES]]
-    rest = [point for point in points if point not in set(probes)]
+    first = set(probes)
+    rest = [point for point in points if point not in first]
     generator = random.Random(seed)
     generator.shuffle(probes)
     generator.shuffle(rest)

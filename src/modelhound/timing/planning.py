@@ -6,6 +6,7 @@ Nothing here times a network. A size that was asked for and that a model does no
 that nobody asked for is left out.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -159,8 +160,13 @@ def _judge(sketched: Sketched, candidate: Candidate, settings: LatencySettings, 
 def _recall(memo: Memo, candidate: Candidate, sizes: Sequence[int], settings: LatencySettings) -> dict[int, Cost]:
     if not _is_fixed(candidate, settings):
         return {}
-    facts: dict[int, Any] = {size: memo.look_up(f"{candidate.model} {size}") for size in sizes}
-    return {size: msgspec.convert(fact, Cost) for size, fact in facts.items() if fact is not None}
+    known: dict[int, Cost] = {}
+    for size in sizes:
+        fact: Any = memo.look_up(f"{candidate.model} {size}")
+        # an older state of this version may have kept something else
+        with contextlib.suppress(msgspec.ValidationError):
+            known |= {} if fact is None else {size: msgspec.convert(fact, Cost)}
+    return known
 
 
 def _note(memo: Memo, candidate: Candidate, costs: dict[int, Cost], settings: LatencySettings) -> None:

@@ -94,7 +94,7 @@ def _unused(bench: Bench) -> tuple[str, ...]:
     """On a CPU neither is sure to help: bf16 may even end the process, and to compile takes longer than most runs."""
     if not bench.device.startswith("cuda"):
         return ()
-    in_bf16 = bench.stepper.precision == "bf16" or not torch.cuda.is_bf16_supported()
+    in_bf16 = bench.stepper.precision == "bf16" or not torch.cuda.is_bf16_supported(including_emulation=False)
     return (*(() if in_bf16 else ("--precision bf16",)), *(() if bench.recipe.compile else ("--compile",)))
 
 

@@ -15,16 +15,19 @@ from modelhound.errors import ModelError
 
 __all__ = ["LossLog", "check_finite"]
 
+_USUAL_ADVICE = "use a lower --rate or --precision fp32"
 _STEPS_PER_FETCH = 32
 
 
 class LossLog:
     """The losses of the steps of one epoch."""
 
-    def __init__(self, device: str, *, first_step: int = 0, last_good: Path | None = None) -> None:
+    def __init__(
+        self, device: str, *, first_step: int = 0, last_good: Path | None = None, advice: str = _USUAL_ADVICE
+    ) -> None:
         self.values: list[float] = []
         self._on_cuda = device.startswith("cuda")
-        self._first_step, self._last_good = first_step, last_good
+        self._first_step, self._last_good, self._advice = first_step, last_good, advice
         self._waiting: list[torch.Tensor] = []
         self._fetched: tuple[torch.Tensor, torch.cuda.Event] | None = None
 
@@ -61,15 +64,14 @@ class LossLog:
 
     def _take(self, values: list[float]) -> None:
         for value in values:
-            check_finite(value, f"at step {self._first_step + len(self.values) + 1}", self._last_good)
+            where = f"at step {self._first_step + len(self.values) + 1}"
+            check_finite(value, where, self._last_good, advice=self._advice)
             self.values.append(value)
 
 
-def check_finite(loss: float, where: str, last_good: Path | None) -> None:
-    """A ModelError that says what is left where a loss is none."""
+def check_finite(loss: float, where: str, last_good: Path | None, *, advice: str = _USUAL_ADVICE) -> None:
+    """A ModelError that says what is left and what to do where a loss is none."""
     if math.isfinite(loss):
         return
     kept = f"the last good checkpoint is {last_good.name}" if last_good else "nothing was kept yet"
-    raise ModelError(
-        f"cannot go on training: expected a finite loss, found {loss} {where}; {kept}; use a lower --rate or --precision fp32"
-    )
+    raise ModelError(f"cannot go on training: expected a finite loss, found {loss} {where}; {kept}; {advice}")

@@ -16,7 +16,7 @@ import msgspec
 from modelhound.analysis.breakeven import make_scenario
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
 from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
-from modelhound.data import Dataset, open_asked
+from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.errors import ModelError, RequestError, StoreError, explain_error
 from modelhound.meter import describe_machine, resolve_device, utc_now
@@ -100,6 +100,7 @@ def run_breakeven(settings: BreakevenSettings, *, watch: Watch = silent) -> Brea
 def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
     wait_asleep()  # before anything below loads torch
     asked, asked_pool = (_find_named(settings, names, watch) for names in (settings.models, settings.pool))
+    check_there(settings.data)
     load_libraries(watch)
     device = resolve_device(settings.device)
     if device == "cpu":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
-from modelhound.data import Dataset, open_asked
+from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import without_broken_items
 from modelhound.data.recommended import item_kind, machine_kind, remember_loader
 from modelhound.errors import CrewError, RequestError
@@ -134,6 +134,7 @@ def _run_on_hosts(settings: LoaderSearchSettings, watch: Watch) -> LoaderResult:
 def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> LoaderResult:
     wait_asleep()  # before anything below loads torch
     models = find_models(settings.models, where=settings.where, watch=watch) if settings.models != ("auto",) else ()
+    check_there(settings.data)
     load_libraries(watch)
     device = resolve_device(settings.device)
     if settings.pin == "yes" and device == "cpu":

@@ -16,7 +16,7 @@ import msgspec
 from modelhound.analysis.bottlenecks import find_bottlenecks
 from modelhound.analysis.wording import plural
 from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
-from modelhound.data import Dataset, open_dataset
+from modelhound.data import Dataset, check_there, open_dataset
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import item_kind, take_from_file
@@ -102,6 +102,8 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
     wait_asleep()  # before anything below loads torch
     asked = find_models(settings.models, where=settings.where, watch=watch) if settings.models != ("auto",) else None
     head_models = find_models(settings.head_models())
+    for data in (settings.data, *settings.also):
+        check_there(data)
     load_libraries(watch)
     from modelhound.profiling import Series, work_folder
 

@@ -16,7 +16,7 @@ import msgspec
 from modelhound.analysis.phases import total_phases
 from modelhound.analysis.ranking import rank_models
 from modelhound.compat import free_at_once, keep_freed_memory, load_libraries, wait_asleep
-from modelhound.data import Dataset, open_asked
+from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, check_any_fits, check_arch, find_models
@@ -120,10 +120,11 @@ def search(
 
 def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchForeseen:
     """What `run_search` would do; nothing is run over the data set and no run folder is made."""
+    wait_asleep()  # before anything below loads torch
+    asked = _find_asked(settings, watch)
     from modelhound.measuring import Job, foresee, stamp_models, use_recommended
 
-    wait_asleep()
-    opened = _open_all(settings, watch)
+    opened = _open_all(settings, asked, watch)
     stamps, failures = stamp_models(opened.models)
     job = Job(
         models=stamps,
@@ -150,9 +151,10 @@ def run_search(
 
 def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None]) -> SearchResult:
     wait_asleep()  # before anything below loads torch
+    asked = _find_asked(settings, watch)
     from modelhound.measuring import measure_models
 
-    opened = _open_all(settings, watch)
+    opened = _open_all(settings, asked, watch)
     models, dataset, scorers, device = opened.models, opened.dataset, opened.scorers, opened.device
     rests_on = (decisive_scorer(scorers),)
     identity = _identity(settings, dataset, scorers, device)
@@ -219,8 +221,14 @@ class _Opened:
     """That opening the data set took."""
 
 
-def _open_all(settings: SearchSettings, watch: Watch) -> _Opened:
+def _find_asked(settings: SearchSettings, watch: Watch) -> tuple[ModelRef, ...]:
+    """The models asked for by name; slips in these and in the name of the data are told before torch is loaded."""
     models = _find(settings, settings.models, watch) if settings.models != ("auto",) else ()
+    check_there(settings.data)
+    return models
+
+
+def _open_all(settings: SearchSettings, models: tuple[ModelRef, ...], watch: Watch) -> _Opened:
     load_libraries(watch)
     device = resolve_device(settings.device) if settings.on == "local" else _find_cluster_device(settings)
     _prepare_memory_and_device(settings, device)

@@ -23,7 +23,7 @@ from modelhound.analysis.step_times import StepTimes, measure_steps
 from modelhound.analysis.telemetry import summarise_telemetry
 from modelhound.analysis.wording import metric_text
 from modelhound.compat import load_libraries, wait_asleep
-from modelhound.data import Dataset
+from modelhound.data import Dataset, check_there
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import item_kind, take_from_file
@@ -171,13 +171,14 @@ def run_train(settings: TrainSettings, *, cluster: Cluster | None = None, watch:
 
 def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> TrainResult:
     wait_asleep()  # before anything below loads torch
+    models = find_models(settings.model, where=settings.where, watch=watch)
+    check_arch(settings.arch, models)
+    check_there(settings.data)
     from modelhound.training.checkpoints import name_checkpoint
     from modelhound.training.items import open_items
     from modelhound.training.limits import check_items, check_modality, check_ranks
     from modelhound.training.series import Series
 
-    models = find_models(settings.model, where=settings.where, watch=watch)
-    check_arch(settings.arch, models)
     load_libraries(watch)
     device = resolve_device(settings.device)
     check_ranks(settings, device, cluster)

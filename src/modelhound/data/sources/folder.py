@@ -166,7 +166,7 @@ def _list_folder(reference: str, root: Path) -> Listing:
     with _readable(reference, root):
         root_id = _folder_id(reference, root)
         folders, stray = _split_entries(root)
-        found = {name: sorted(_find_images(root / name, name, {root_id})) for name in sorted(folders)}
+        found = {name: sorted(_find_images(root, name, {root_id})) for name in sorted(folders)}
     classes = {name: paths for name, paths in found.items() if paths}
     if not classes:
         raise DataError(_nothing_found(reference, bool(stray), bool(folders)))
@@ -250,16 +250,18 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _find_images(folder: Path, prefix: str, seen: set[_FolderId]) -> Iterator[str]:
-    """Relative paths of the images below `folder`. `seen` ends loops of links: no folder counts twice in a class."""
-    status = folder.stat()
-    if (status.st_dev, status.st_ino) in seen:
-        return
-    seen.add((status.st_dev, status.st_ino))
-    folders, images = _split_entries(folder)
-    yield from (f"{prefix}/{name}" for name in images)
-    for name in sorted(folders):
-        yield from _find_images(folder / name, f"{prefix}/{name}", seen)
+def _find_images(root: Path, name: str, seen: set[_FolderId]) -> Iterator[str]:
+    """Paths below `root` of the images in its folder `name`. `seen` ends loops of links: no folder counts twice in a class."""
+    waiting = [name]  # folders may lie deeper in each other than functions can call themselves
+    while waiting:
+        below = waiting.pop()
+        status = (root / below).stat()
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders, images = _split_entries(root / below)
+        yield from (f"{below}/{image}" for image in images)
+        waiting += [f"{below}/{folder}" for folder in sorted(folders, reverse=True)]
 
 
 def _nothing_found(reference: str, stray: bool, folders: bool) -> str:

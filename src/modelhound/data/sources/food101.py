@@ -70,7 +70,7 @@ def _read_list(folder: Path, split: str) -> list[str]:
         entries = _lines(path)
     for entry in entries:
         parts = PurePosixPath(entry).parts
-        if len(parts) != 2 or ".." in parts or parts[0] == "/":
+        if len(parts) != 2 or ".." in parts or parts[0] == "/" or "\0" in entry:
             raise DataError(
                 f"cannot use {printable(str(path))!r}: expected entries such as apple_pie/1005649, but there is {entry!r}; "
                 "fetch the list again"

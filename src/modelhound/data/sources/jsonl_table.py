@@ -120,9 +120,13 @@ def _decode(text: str) -> Any:
 
 def _decode_loosely(text: str) -> Any:
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
+    except UnicodeEncodeError as error:  # json takes it, msgspec and whoever writes texts down do not
+        raise ValueError("it holds half of a character, an unpaired surrogate") from error
+    return found
 
 
 def _object(reference: str, where: str, row: Any) -> dict[str, Any]:

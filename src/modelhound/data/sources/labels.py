@@ -165,7 +165,7 @@ def _class_name(value: Any) -> str:
     if isinstance(value, str):
         if not _NUMBER.fullmatch(value):
             return value
-        if value.isdecimal():
+        if value.lstrip("+-").isdecimal():  # by its digits: a float has room for 15 of them
             return str(int(value)) if len(value) < 1000 else value
     elif isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return str(value)

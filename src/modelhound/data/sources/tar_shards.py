@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from modelhound.data.images import check_image, decode_image
 from modelhound.data.source import DataRequest, Item, Listing, Modality, UnreadableItemError, printable
-from modelhound.data.sources.table_files import local_path
+from modelhound.data.sources.table_files import local_path, readable
 from modelhound.data.sources.tar_index import Member, index_shard, sample_key, shown
 from modelhound.errors import DataError, system_reason
 from modelhound.records import ItemSkipped
@@ -129,7 +129,11 @@ def _find_shards(reference: str, split: str | None) -> list[Path]:
     """Paths of the shards; where names or folders tell splits apart, those of one split only."""
     path = local_path(reference)
     folders, tars = _entries(path)
-    if not path.is_dir():
+    with readable(reference, TarSource.form):
+        is_folder, is_file = path.is_dir(), path.is_file()
+    if is_file:  # braces may be part of its name
+        shards = [path]
+    elif not is_folder:
         shards = [Path(each) for each in _expand_braces(reference, str(path))]
     else:
         parts = {name: path / name for name in folders if not tars and _entries(path / name)[1]}
@@ -141,7 +145,7 @@ def _find_shards(reference: str, split: str | None) -> list[Path]:
     by_split: dict[str, list[Path]] = {}
     for shard in shards:
         by_split.setdefault(_split_of(shard.name), []).append(shard)
-    if split is None and (len(by_split) == 1 or not path.is_dir()):
+    if split is None and (len(by_split) == 1 or not is_folder):
         return shards  # a pattern says which shards are meant
     return by_split[_choose_split(reference, by_split, split)]
 
