@@ -3,6 +3,7 @@
 Starting a cluster takes half a minute, so that this is part of `make test-faults` (HOUND_RAY=1) and not of every test run.
 """
 
+import contextlib
 import random
 import threading
 from pathlib import Path
@@ -87,7 +88,7 @@ def test_a_cluster_finds_exactly_what_one_machine_finds(cluster: Any, expected: 
 @pytest.mark.parametrize("attempt", range(NUM_KILLS))
 @counted("kill -9 of a Ray worker", "search --on ray")
 def test_a_worker_killed_at_any_moment_is_replaced_and_nothing_is_lost(
-    attempt: int, cluster: Any, expected: dict[str, Any], tmp_path: Path
+    attempt: int, cluster: Any, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[int] = []
 
@@ -95,9 +96,16 @@ def test_a_worker_killed_at_any_moment_is_replaced_and_nothing_is_lost(
         process.kill()
         killed.append(process.pid)
 
-    thread = meanwhile(kill, after=random.Random(f"Ray worker {attempt} {FAULT_SEED}").uniform(0, 7))
-    result = modelhound.search("fashion", RACERS, run=tmp_path / "run", on="ray", **OPTIONS)
-    thread.join(1)
+    moment = random.Random(f"Ray worker {attempt} {FAULT_SEED}").uniform(0, 7)
+    for share in (1.0, 0.5, 0.25, 0.0):  # a quick machine may be through before
+        monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / f"cache-{share}"))
+        over = threading.Event()
+        thread = meanwhile(kill, after=share * moment, ready=lambda over=over: not over.is_set())
+        result = modelhound.search("fashion", RACERS, run=tmp_path / f"run-{share}", on="ray", **OPTIONS)
+        over.set()
+        thread.join(1)
+        if killed:
+            break
     assert killed
     assert _comparable(result) == expected
 
@@ -119,7 +127,8 @@ def test_a_worker_that_stops_is_overtaken(
     finally:
         frozen.join(1)
         for process in stopped:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # Ray may have ended it
+                process.kill()
     assert stopped
     assert _comparable(result) == expected
 

@@ -233,7 +233,7 @@ def test_damage_is_an_error_that_names_the_file(bert: Path, tmp_path: Path) -> N
         SOURCE.read_weights(str(tmp_path / "list.pt"))
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, "[" * 5000 + "/b.safetensors", "f\0a/b.safetensors", "\0"])
+@pytest.mark.parametrize("name", ["x" * 5000, "[" * 5000 + "/b.safetensors", "f\0a/b.safetensors", "\0", "~a\0*"])
 def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(name: str) -> None:
     with pytest.raises(UnknownModelError, match="cannot find model"):
         find_models([f"file:{name}"])

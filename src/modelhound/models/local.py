@@ -120,7 +120,7 @@ class LocalSource:
 def _path(name: str) -> Path:
     try:
         return Path(name).expanduser()
-    except RuntimeError:  # ~somebody who has no home
+    except (RuntimeError, ValueError):  # ~somebody who has no home, or no name that anybody could have
         return Path(name)
 
 
