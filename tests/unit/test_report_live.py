@@ -30,6 +30,7 @@ def ask(address: str, path: str | None = None, *, host: str | None = None, metho
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_LEAST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(live, "_LARGEST_SHARE", 1e9)
+    monkeypatch.setattr(live, "_LONGEST_FAREWELL_SECONDS", 0.2)
 
 
 def test_the_page_changes_when_records_arrive(tmp_path: Path) -> None:
@@ -127,7 +128,10 @@ def test_what_is_being_done_is_told_before_anything_is_measured(tmp_path: Path) 
         assert version["progress"] == "items zoo:a: 30 of 120"
 
 
-def test_whoever_looks_sees_the_end_and_nobody_else_is_waited_for(tmp_path: Path) -> None:
+def test_whoever_looks_sees_the_end_and_nobody_else_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_LONGEST_FAREWELL_SECONDS", 5.0)
     path = write_search(tmp_path / "run", ["zoo:a"], finish=False)
     write_search(tmp_path / "other", ["zoo:a"])
     seen: list[str] = []
