@@ -14,6 +14,7 @@ Contestants
     sharing     equal prefixes run once, everything else plain: fp32, no race
     engine      what `hound search` does
     exhaustive  the same without a race
+    half        the engine with --precision bf16, which on a CPU has to be asked for
     layermean   the same with --layers mean, which is what the ranker does
     ranker      transformer-ranker 0.2.0 on the same encoders and texts (`make .rivals` installs it apart)
     again       the engine's search once more, into the same run folder
@@ -47,7 +48,7 @@ from modelhound.meter import describe_machine, seconds_now
 from modelhound.records import to_plain
 
 USUAL = ("plain", "halving", "sharing", "engine", "again", "remembered", "memory")
-CONTESTANTS = (*USUAL, "exhaustive", "layermean", "ranker", "relabelled")
+CONTESTANTS = (*USUAL, "exhaustive", "half", "layermean", "ranker", "relabelled")
 AFTERWARDS = ("again", "remembered", "relabelled")
 """Those that use what the engine has left behind."""
 TIMEOUT_SECONDS = 1500
@@ -98,7 +99,7 @@ class Contest:
             truth = plain["ridge"]
         else:
             truth = self._in_child("exhaustive_scores", self.models, self.data, self.pool["device"])
-        for contestant in ("engine", "exhaustive", "memory", "remembered"):
+        for contestant in ("engine", "exhaustive", "half", "memory", "remembered"):
             ours = self.rows.get(contestant, {}).get("scores")
             if ours:
                 best = max(ours, key=lambda model: ours[model])

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from modelhound.launch.arithmetic import try_bf16
 from modelhound.meter import Meter, count_cores, disk_bytes_read, resolve_device
 
 __all__ = ["contest", "contest_ranker", "exhaustive_scores", "explain", "measure_floor"]
@@ -25,6 +26,7 @@ _SEARCHES: dict[str, dict[str, Any]] = {
     "sharing": {"precision": "fp32", "exhaustive": True, "scorers": "sgd_probe"},
     "exhaustive": {"exhaustive": True},
     "layermean": {"layers": "mean"},
+    "half": {"precision": "bf16"},
 }
 """What contestants ask of a search beside the default."""
 _SAMPLED_BATCHES = 6
@@ -36,6 +38,8 @@ def contest(
 ) -> dict[str, Any]:
     """Seconds from the first look at the data to the ranking; for the plain loop also the scores that a ranking rests on."""
     device = _warm_up(device, data)
+    if contestant == "half":
+        try_bf16()  # which a search does beside its imports
     before, base_bytes = disk_bytes_read() or 0, _resident_bytes(device)
     made: dict[str, Any] = {"dropped": 0, "phases": {}, "scores": {}}
     distinct = contestant not in ("plain", "halving")

@@ -28,6 +28,7 @@ _RESNETS: dict[str, Any] = {
     "device": "cpu",
     "halving_every": 3,
     "quick": ("plain", "engine"),
+    "contestants": ("plain", "halving", "sharing", "engine", "half", "exhaustive", "again", "remembered", "memory"),
 }
 POOLS: dict[str, dict[str, Any]] = {
     "resnet152": {
@@ -71,7 +72,7 @@ POOLS: dict[str, dict[str, Any]] = {
         "side": 128,
         "device": "cpu",
         "quick": ("plain", "engine", "memory"),
-        "contestants": ("plain", "halving", "sharing", "engine", "exhaustive", "again", "remembered", "memory"),
+        "contestants": ("plain", "halving", "sharing", "engine", "half", "exhaustive", "again", "remembered", "memory"),
     },
     "texts10": {
         "architectures": ["bert"],
@@ -81,7 +82,7 @@ POOLS: dict[str, dict[str, Any]] = {
         "device": "cpu",
         "modality": "text",
         "quick": ("ranker", "engine", "memory"),
-        "contestants": ("plain", "ranker", "engine", "layermean", "again", "remembered", "memory"),
+        "contestants": ("plain", "ranker", "engine", "half", "layermean", "again", "remembered", "memory"),
     },
     "labels": {
         "architectures": ["resnet18"],

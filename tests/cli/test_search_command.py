@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -383,19 +383,41 @@ def test_runs_and_models_list_what_there_is(capsys: pytest.CaptureFixture[str]) 
     assert all(card["family"] == "resnet" and card["num_parameters"] > 10_000 for card in cards)
 
 
-def die_unless_guarded() -> bool:
+def die_unless_guarded() -> dict[str, Any]:
     """Behaves like a product on a CPU that announces AMX and cannot run it."""
     if "ONEDNN_MAX_CPU_ISA" not in os.environ:
         os.kill(os.getpid(), signal.SIGILL)
-    return True
+    return {"is_right": True, "times_fp32": 2.0}
 
 
-def test_doctor_finds_a_cpu_that_dies_on_bf16_and_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    from modelhound.verbs import doctor
+@pytest.fixture
+def cpu_that_dies_on_bf16(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    from modelhound.launch import arithmetic
 
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    monkeypatch.setattr(doctor, "_BF16_PROBE", f"{Path(__file__).stem}:die_unless_guarded")
+    monkeypatch.setattr(arithmetic, "_PROBE", f"{Path(__file__).stem}:die_unless_guarded")
+    arithmetic._try_bf16.cache_clear()
+    yield
+    arithmetic._try_bf16.cache_clear()
+
+
+@pytest.mark.usefixtures("cpu_that_dies_on_bf16")
+@pytest.mark.parametrize("verb", ["search", "loader", "train", "profile", "breakeven"])
+def test_bf16_is_refused_where_it_would_end_the_process(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    model = "--model" if verb == "train" else "--models"
+    code, _, err = hound(
+        capsys, verb, "digits", model, "zoo:mobilenet-glyphs", "--precision", "bf16", "--device", "cpu"
+    )
+    assert code == 2
+    assert "cannot use --precision bf16 on this CPU: a product ends the process with SIGILL" in " ".join(err.split())
+    assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16" in err
+
+
+@pytest.mark.usefixtures("cpu_that_dies_on_bf16")
+def test_doctor_finds_a_cpu_that_dies_on_bf16_and_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    from modelhound.verbs import doctor
+
     monkeypatch.setattr(doctor, "_LOOKS", (doctor._look_at_bf16,))
     (check,) = doctor.doctor().checks
     assert check.name == "bf16 on the CPU"

@@ -16,6 +16,7 @@ from modelhound.data import open_dataset
 from modelhound.data.decode import decode
 from modelhound.features import arrange, extract_features, suitable_batch, supply, surveying
 from modelhound.features.many import Session
+from modelhound.launch.arithmetic import try_bf16
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.settings import ModelSettings
@@ -68,6 +69,18 @@ def test_features_of_every_family_are_those_of_the_plain_path_to_the_last_bit(nu
             assert torch.equal(found[str(model)], plain_rows(data, model)), model
     finally:
         torch.set_num_threads(before)
+
+
+def test_bf16_on_a_cpu_gives_the_same_features_within_its_rounding() -> None:
+    found = try_bf16()
+    if not (found.outcome.ok and found.is_right):
+        pytest.skip(f"this CPU cannot have bf16: {found.outcome.ending}")
+    data = open_dataset("fashion", limit=20)
+    exact = rows_of(data, ONE_OF_EVERY_FAMILY)
+    for model, rows in rows_of(data, ONE_OF_EVERY_FAMILY, dtype=torch.bfloat16).items():
+        assert rows.dtype == torch.float32, model
+        assert not torch.equal(rows, exact[model]), model
+        assert float((rows - exact[model]).norm() / exact[model].norm()) < 0.1, model  # of deep ones most
 
 
 def test_networks_with_a_trunk_in_common_that_are_fed_differently_keep_their_own_ends(tmp_path: Path) -> None:

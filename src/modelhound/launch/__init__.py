@@ -1,5 +1,6 @@
 """Run a function somewhere else.
 
+    arithmetic (that may end the process that tries it)
     connection (to a Ray cluster, for the two that run there)
     crew       on workers of a Ray cluster that die, are replaced and overtaken
     fresh      in a new interpreter, once

@@ -14,6 +14,7 @@ import msgspec
 from modelhound.analysis.roofline import Ceilings, least_seconds, reorder_seconds
 from modelhound.errors import ModelError, RequestError
 from modelhound.launch import Outcome, Worker
+from modelhound.launch.arithmetic import SAFE_INSTRUCTIONS
 from modelhound.records import CeilingsMeasured, Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed, to_plain
 from modelhound.settings import LATENCY_MODELS, LatencySettings
 from modelhound.timing.axes import Candidate
@@ -30,8 +31,6 @@ _MEASURE = "modelhound.timing.measuring:measure_point"
 
 _BEGIN_SECONDS = 300.0
 _SKETCH_SECONDS = 300.0
-# Where the newest instructions for bf16 are announced and do not work, oneDNN can be told to use older ones.
-_SAFE_INSTRUCTIONS = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 _QUIET = {"KINETO_LOG_LEVEL": "5"}  # torch's profiler writes lines that nobody asked for
 _NOISE = "USDT:"  # and these it writes all the same
 
@@ -139,8 +138,8 @@ class Bench:
         self.find_device(device)
         worker = self._worker(device)
         outcome = worker.call(function, *arguments, timeout_seconds=timeout)
-        if outcome.ending == "SIGILL" and not _SAFE_INSTRUCTIONS.items() <= worker.environment.items():
-            worker.environment.update(_SAFE_INSTRUCTIONS)
+        if outcome.ending == "SIGILL" and not SAFE_INSTRUCTIONS.items() <= worker.environment.items():
+            worker.environment.update(SAFE_INSTRUCTIONS)
             self.find_device(device)
             outcome = worker.call(function, *arguments, timeout_seconds=timeout)
         return outcome

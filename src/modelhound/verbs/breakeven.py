@@ -19,6 +19,7 @@ from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
 from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.errors import ModelError, RequestError, StoreError, explain_error
+from modelhound.launch.arithmetic import Bf16Trial
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, check_any_fits, check_arch, find_models, source_of, stamp_own
 from modelhound.records import (
@@ -101,6 +102,7 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
     wait_asleep()  # before anything below loads torch
     asked, asked_pool = (_find_named(settings, names, watch) for names in (settings.models, settings.pool))
     check_there(settings.data)
+    bf16 = Bf16Trial(settings.precision)
     load_libraries(watch)
     device = resolve_device(settings.device)
     if device == "cpu":
@@ -112,6 +114,7 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
     pool = asked_pool or (_usual_pool(settings, models, dataset, watch) if settings.pool else ())
     if pool:
         check_any_fits(pool, dataset.modality, settings.data)
+    bf16.settle(device)
     sizes, notes = _choose_sizes(settings, dataset, device)
     identity = _identity(settings, dataset, device)
     named = {**identity, "models": [str(model) for model in models]}

@@ -16,6 +16,7 @@ import msgspec
 import psutil
 
 from modelhound.launch import Outcome, run_in_fresh_process
+from modelhound.launch.arithmetic import try_bf16
 from modelhound.meter import describe_machine
 from modelhound.records import Machine, Progress, Watch, silent, to_plain
 from modelhound.store import cache_folder
@@ -24,8 +25,7 @@ __all__ = ["Check", "Diagnosis", "doctor"]
 
 Verdict = Literal["good", "slow", "broken", "note"]
 
-_SAFE_ISA = "AVX512_CORE_BF16"
-_BF16_PROBE = f"{__name__}:probe_bf16"
+_WORTH_WHILE = 1.3  # times as fast: what bf16 must bring on a CPU, where fp32 is exact
 _GIBIBYTE = 1 << 30
 
 
@@ -105,20 +105,21 @@ def _look_at_gpu(machine: Machine) -> Check:
 
 def _look_at_bf16(machine: Machine) -> Check:
     name = "bf16 on the CPU"
-    outcome = run_in_fresh_process(_BF16_PROBE, timeout_seconds=60)
-    if outcome.ok and outcome.value:
-        return Check(name=name, verdict="good", finding="products and convolutions work")
-    if outcome.ok:
+    found = try_bf16()
+    if found.is_fatal:
+        return Check(name=name, verdict="broken", finding=found.ending, advice=found.cure)
+    if not found.outcome.ok:
+        return Check(name=name, verdict="note", finding=f"could not be tried: {_last_line(found.outcome)}")
+    if not found.is_right:
         return Check(
             name=name, verdict="broken", finding="products give wrong numbers", advice="keep to fp32 on this CPU"
         )
-    if outcome.ending.startswith("exit code"):  # an ordinary error, not the processor's doing
-        return Check(name=name, verdict="note", finding=f"could not be tried: {_last_line(outcome)}")
-    guarded = run_in_fresh_process(_BF16_PROBE, environment={"ONEDNN_MAX_CPU_ISA": _SAFE_ISA}, timeout_seconds=60)
-    cure = f"export ONEDNN_MAX_CPU_ISA={_SAFE_ISA} before you start" if guarded.value else "keep to fp32 on this CPU"
-    why = ": the CPU announces instructions that it cannot run" if outcome.ending == "SIGILL" else ""
+    times = found.times_fp32 or 0.0
     return Check(
-        name=name, verdict="broken", finding=f"a product ends the process with {outcome.ending}{why}", advice=cure
+        name=name,
+        verdict="good",
+        finding=f"products are {times:.1f} times as fast as in fp32",
+        advice="search with --precision bf16" if times >= _WORTH_WHILE else "keep to fp32, which is as fast",
     )
 
 
@@ -232,16 +233,6 @@ def probe_gpu() -> dict[str, Any]:
         if float((matrix @ matrix).sum()) == 64**3:
             devices.append(torch.cuda.get_device_name(index))
     return {"devices": devices, "cuda": torch.version.cuda}
-
-
-def probe_bf16() -> bool:
-    """Runs in a child: the products and convolution that oneDNN gives to the widest instructions it believes in."""
-    import torch
-
-    matrix = torch.ones(256, 256, dtype=torch.bfloat16)
-    images = torch.ones(4, 16, 32, 32, dtype=torch.bfloat16)
-    kernels = torch.ones(32, 16, 3, 3, dtype=torch.bfloat16)
-    return bool((matrix @ matrix)[0, 0] == 256) and bool(torch.nn.functional.conv2d(images, kernels)[0, 0, 0, 0] == 144)
 
 
 def _cgroup_cores() -> float | None:

@@ -17,6 +17,7 @@ from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import without_broken_items
 from modelhound.data.recommended import item_kind, machine_kind, remember_loader
 from modelhound.errors import CrewError, RequestError
+from modelhound.launch.arithmetic import Bf16Trial
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import check_any_fits, check_arch, find_models, stamp_own
 from modelhound.records import (
@@ -135,6 +136,7 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
     wait_asleep()  # before anything below loads torch
     models = find_models(settings.models, where=settings.where, watch=watch) if settings.models != ("auto",) else ()
     check_there(settings.data)
+    bf16 = Bf16Trial(settings.precision)
     load_libraries(watch)
     device = resolve_device(settings.device)
     if settings.pin == "yes" and device == "cpu":
@@ -145,6 +147,7 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
     models = models or find_models(DEFAULT_MODELS[dataset.modality], where=settings.where, watch=watch)
     check_arch(settings.arch, models)
     check_any_fits(models, dataset.modality, settings.data)
+    bf16.settle(device)
     from modelhound.feeding import Case, build_networks, headline, study_kinds, weigh_kinds
 
     case = Case(

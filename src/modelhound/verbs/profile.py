@@ -20,6 +20,7 @@ from modelhound.data import Dataset, check_there, open_dataset
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import item_kind, take_from_file
+from modelhound.launch.arithmetic import Bf16Trial
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, check_arch, find_models
 from modelhound.records import (
@@ -104,6 +105,7 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
     head_models = find_models(settings.head_models())
     for data in (settings.data, *settings.also):
         check_there(data)
+    bf16 = Bf16Trial(settings.precision)
     load_libraries(watch)
     from modelhound.profiling import Series, work_folder
 
@@ -116,6 +118,7 @@ def _profile(settings: ProfileSettings, watch: Watch) -> ProfileResult:
     settings.check_for_texts(settings.data, [dataset.modality for dataset in datasets])
     models = asked if asked is not None else _usual_models(settings, datasets, watch)
     check_arch(settings.arch, (*models, *head_models))
+    bf16.settle(*devices)
     identity = _identity(settings, datasets, devices)
     if loader is not None and loader.prefetch != BATCHES_AHEAD:
         identity["prefetch"] = loader.prefetch

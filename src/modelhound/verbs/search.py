@@ -18,6 +18,7 @@ from modelhound.analysis.ranking import rank_models
 from modelhound.compat import free_at_once, keep_freed_memory, load_libraries, wait_asleep
 from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
+from modelhound.launch.arithmetic import Bf16Trial
 from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, check_any_fits, check_arch, find_models
 from modelhound.records import (
@@ -229,6 +230,7 @@ def _find_asked(settings: SearchSettings, watch: Watch) -> tuple[ModelRef, ...]:
 
 
 def _open_all(settings: SearchSettings, models: tuple[ModelRef, ...], watch: Watch) -> _Opened:
+    bf16 = Bf16Trial(settings.precision)
     load_libraries(watch)
     device = resolve_device(settings.device) if settings.on == "local" else _find_cluster_device(settings)
     _prepare_memory_and_device(settings, device)
@@ -243,6 +245,8 @@ def _open_all(settings: SearchSettings, models: tuple[ModelRef, ...], watch: Wat
         from modelhound.finals import check_finals
 
         check_finals(dataset, settings)
+    if settings.on == "local":
+        bf16.settle(device)
     return _Opened(models=models, dataset=dataset, scorers=scorers, device=device, seconds=seconds)
 
 

@@ -29,6 +29,7 @@ from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.data.recommended import item_kind, take_from_file
 from modelhound.errors import RequestError
 from modelhound.launch import Cluster, slurm
+from modelhound.launch.arithmetic import Bf16Trial
 from modelhound.launch.ranks import follow
 from modelhound.meter import describe_machine, resolve_device, utc_now
 from modelhound.models import check_arch, find_models
@@ -179,6 +180,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
     from modelhound.training.limits import check_items, check_modality, check_ranks
     from modelhound.training.series import Series
 
+    bf16 = Bf16Trial(settings.precision)
     load_libraries(watch)
     device = resolve_device(settings.device)
     check_ranks(settings, device, cluster)
@@ -188,6 +190,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
     asked = to_plain(settings)
     settings, prefetch, used = _with_loader_file(settings, dataset, device)
     check_modality(models, dataset)
+    bf16.settle(device)
     identity = _identity(settings, dataset, test, device)
     path = settings.run or default_run_path("train", settings.data, {**identity, "models": list(map(str, models))})
     with open_run(path, verb="train", at=utc_now(), settings=asked, identity=identity) as run:

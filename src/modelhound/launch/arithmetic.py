@@ -1,0 +1,126 @@
+"""What becomes of bf16 on this CPU, tried in a child: some CPUs announce instructions that end the process.
+
+In:  the precision that was asked for, and where
+Out: nothing, or a RequestError that says how to go on; what was found, for those who report on the machine
+Nothing here multiplies in this process, and nothing is remembered on disk: the next machine may be another.
+"""
+
+import functools
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from modelhound.errors import RequestError
+from modelhound.launch.fresh import Outcome, run_in_fresh_process
+from modelhound.meter import seconds_now
+
+__all__ = ["SAFE_INSTRUCTIONS", "Bf16Found", "Bf16Trial", "try_bf16"]
+
+SAFE_INSTRUCTIONS = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+"""For the environment of a process: oneDNN leaves instructions alone that are newer than these."""
+
+_PROBE = f"{__name__}:probe_bf16"
+_SIDE, _REPEATS = 512, 5
+_trying = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bf16Found:
+    """How the child fared."""
+
+    outcome: Outcome
+    is_right: bool
+    """Products and convolutions give the right numbers."""
+    times_fp32: float | None
+    """How many times as fast as in fp32 a product is; None where none came to its end."""
+    is_cured: bool
+    """The process only lives with SAFE_INSTRUCTIONS."""
+
+    @property
+    def is_fatal(self) -> bool:
+        """A product ends the process, rather than with an ordinary error."""
+        return not self.outcome.ok and not self.outcome.ending.startswith("exit code")
+
+    @property
+    def ending(self) -> str:
+        """In words, where it is fatal."""
+        announced = ": the CPU announces instructions that it cannot run" if self.outcome.ending == "SIGILL" else ""
+        return f"a product ends the process with {self.outcome.ending}{announced}"
+
+    @property
+    def cure(self) -> str:
+        """What to do where it is fatal."""
+        if not self.is_cured:
+            return "keep to fp32 on this CPU"
+        return " ".join(("export", *map("=".join, SAFE_INSTRUCTIONS.items()), "before you start"))
+
+
+class Bf16Trial:
+    """Begins, where bf16 was asked for, beside whatever comes next: to load libraries takes longer."""
+
+    def __init__(self, precision: str) -> None:
+        self._is_needed = precision == "bf16"
+        if self._is_needed:
+            threading.Thread(target=try_bf16, name="trying bf16").start()
+
+    def settle(self, *devices: str) -> None:
+        """Before anything runs on these: raise a RequestError where one of them is a CPU that cannot have it."""
+        if not self._is_needed or "cpu" not in devices:
+            return
+        found = try_bf16()
+        if found.is_fatal:
+            raise RequestError(
+                f"cannot use --precision bf16 on this CPU: {found.ending}; {found.cure}, or leave it out"
+            )
+        if found.outcome.ok and not found.is_right:
+            raise RequestError("cannot use --precision bf16 on this CPU: products give wrong numbers; use fp32")
+
+
+def try_bf16() -> Bf16Found:
+    """What becomes of it, tried once; who asks meanwhile waits."""
+    with _trying:
+        return _try_bf16()
+
+
+@functools.cache
+def _try_bf16() -> Bf16Found:
+    """In a child, and where it dies once more without the newest instructions."""
+    outcome = run_in_fresh_process(_PROBE, timeout_seconds=60)
+    value: dict[str, Any] = outcome.value if outcome.ok else {}
+    found = Bf16Found(
+        outcome=outcome,
+        is_right=bool(value.get("is_right")),
+        times_fp32=value.get("times_fp32"),
+        is_cured=False,
+    )
+    if not found.is_fatal:
+        return found
+    guarded = run_in_fresh_process(_PROBE, environment=SAFE_INSTRUCTIONS, timeout_seconds=60)
+    is_cured = guarded.ok and bool(guarded.value["is_right"])
+    return Bf16Found(outcome=outcome, is_right=False, times_fp32=None, is_cured=is_cured)
+
+
+def probe_bf16() -> dict[str, Any]:
+    """Runs in the child: the products and convolution that oneDNN gives to the widest instructions it believes in."""
+    import torch
+
+    ones = torch.ones(_SIDE, _SIDE, dtype=torch.bfloat16)
+    images = torch.ones(4, 16, 32, 32, dtype=torch.bfloat16)
+    kernels = torch.ones(32, 16, 3, 3, dtype=torch.bfloat16)
+    with torch.inference_mode():
+        product, image = ones @ ones, torch.nn.functional.conv2d(images, kernels)
+        seconds = [_time_product(torch.ones(_SIDE, _SIDE, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)]
+    return {
+        "is_right": bool(product[0, 0] == _SIDE) and bool(image[0, 0, 0, 0] == 144),
+        "times_fp32": seconds[0] / seconds[1],
+    }
+
+
+def _time_product(matrix: Any) -> float:
+    """The shortest of a few, after one that nobody looks at."""
+    found = []
+    for _ in range(1 + _REPEATS):
+        began = seconds_now()
+        matrix @ matrix
+        found.append(seconds_now() - began)
+    return min(found[1:])
