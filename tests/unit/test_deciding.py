@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from modelhound.analysis.racing import Evidence
 from modelhound.data import open_dataset
 from modelhound.measuring.deciding import choose_dtype, find_losers, order_by_rungs, possible_rungs, settle_in_fp32
 from modelhound.measuring.foreseeing import _feature_set
@@ -72,8 +73,11 @@ def test_scoring_is_foreseen_with_targets_of_the_whole_data_set() -> None:
 def test_who_loses_is_told_with_what_is_known_of_it() -> None:
     job, _ = make_job(top=1)
     right = {"zoo:a": 180, "zoo:b": 178, "zoo:c": 40}
-    scored = {name: (np.arange(200) < count).astype(float) for name, count in right.items()}
-    (lost,) = find_losers(job, scored, num_items=200, describe=lambda model: (len(model), 2.5))
+    evidence = {
+        name: Evidence(item_scores=(np.arange(200) < count).astype(float), item_gains=np.zeros(100))
+        for name, count in right.items()
+    }
+    (lost,) = find_losers(job, evidence, num_items=200, describe=lambda model: (len(model), 2.5))
     assert (lost.model, lost.stamp, lost.score, lost.chance) == ("zoo:c", "stamp of c", 0.2, 0.0)
     assert (lost.num_items, lost.num_parameters, lost.seconds, lost.top) == (200, 5, 2.5, 1)
 

@@ -1,9 +1,18 @@
 """Races: who may be dropped, and how often that is a mistake."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from modelhound.analysis.racing import close_race, judge_rung, rung_sizes, worthwhile_rungs
+from modelhound.analysis.racing import (
+    Evidence,
+    close_race,
+    judge_rung,
+    rung_sizes,
+    spread_of_gains,
+    worthwhile_rungs,
+)
 
 
 def draw(accuracies: list[float], num_items: int, seed: int) -> np.ndarray:
@@ -13,6 +22,15 @@ def draw(accuracies: list[float], num_items: int, seed: int) -> np.ndarray:
     own = generator.normal(size=(len(accuracies), num_items))
     mixed = 0.7 * hardness + 0.7 * own
     return np.stack([row < np.quantile(row, level) for row, level in zip(mixed, accuracies, strict=True)]).astype(float)
+
+
+def stand(names: Sequence[str], scores: np.ndarray, gains: np.ndarray | None = None) -> dict[str, Evidence]:
+    """Models that all gained the same unless said."""
+    if gains is None:
+        gains = np.zeros((len(scores), 50))
+    return {
+        name: Evidence(item_scores=one, item_gains=gain) for name, one, gain in zip(names, scores, gains, strict=True)
+    }
 
 
 def test_rungs_grow_fourfold_up_to_all_items() -> None:
@@ -25,7 +43,7 @@ def test_rungs_grow_fourfold_up_to_all_items() -> None:
 
 
 def test_a_hopeless_model_goes_and_close_ones_stay() -> None:
-    verdicts = judge_rung(["a", "b", "c"], draw([0.8, 0.79, 0.3], 200, 0), top=1, risk=0.01, seed=0)
+    verdicts = judge_rung(stand(["a", "b", "c"], draw([0.8, 0.79, 0.3], 200, 0)), top=1, risk=0.01, seed=0)
     assert [verdict.stays for verdict in verdicts] == [True, True, False]
     assert verdicts[2].chance == 0
     assert sum(verdict.chance for verdict in verdicts) >= 1
@@ -33,30 +51,59 @@ def test_a_hopeless_model_goes_and_close_ones_stay() -> None:
 
 def test_equal_models_all_stay() -> None:
     same = np.tile(draw([0.7], 100, 1), (5, 1))
-    assert all(verdict.stays and verdict.chance == 1 for verdict in judge_rung("abcde", same, top=1, risk=0.05, seed=0))
+    assert all(
+        verdict.stays and verdict.chance == 1 for verdict in judge_rung(stand("abcde", same), top=1, risk=0.05, seed=0)
+    )
 
 
 def test_as_many_stay_as_are_asked_for() -> None:
     scores = draw([0.9, 0.5, 0.3, 0.1], 400, 2)
     for top in (1, 2, 3, 4, 9):
-        assert sum(verdict.stays for verdict in judge_rung("abcd", scores, top=top, risk=0.01, seed=0)) >= min(top, 4)
-    assert sum(verdict.stays for verdict in judge_rung("abcd", scores, top=3, risk=0.01, seed=0)) == 3
-    assert {verdict.chance for verdict in judge_rung("abcd", scores, top=9, risk=0.01, seed=0)} == {1.0}
+        assert sum(verdict.stays for verdict in judge_rung(stand("abcd", scores), top=top, risk=0.01, seed=0)) >= min(
+            top, 4
+        )
+    assert sum(verdict.stays for verdict in judge_rung(stand("abcd", scores), top=3, risk=0.01, seed=0)) == 3
+    assert {verdict.chance for verdict in judge_rung(stand("abcd", scores), top=9, risk=0.01, seed=0)} == {1.0}
 
 
-def test_a_chance_is_that_of_a_normal_deviation_that_is_half_as_large_again() -> None:
-    """A mean of 400 items with a spread of 0.4 deviates by 0.02; 0.03 behind is one widened deviation: 15.9 %."""
+@pytest.mark.parametrize(
+    ("num_gains", "chance"),
+    [
+        (50, 0.106),
+        (0, 0.159),
+    ],  # 1.2 times as large where it is known that all gained the same, 1.5 times where nothing is
+)
+def test_a_chance_is_that_of_a_normal_deviation_that_is_widened(num_gains: int, chance: float) -> None:
+    """A mean of 400 items with a spread of 0.4 deviates by 0.02; the second is 0.03 behind."""
     steady, spread = np.full(400, 0.5), np.tile([0.07, 0.87], 200)
-    first, second = judge_rung("ab", np.stack([steady, spread]), top=1, risk=0.05, seed=0)
-    assert (first.chance, second.chance) == pytest.approx((0.841, 0.159), abs=0.02)
+    given = stand("ab", np.stack([steady, spread]), np.zeros((2, num_gains)))
+    first, second = judge_rung(given, top=1, risk=0.05, seed=0)
+    assert (first.chance, second.chance) == pytest.approx((1 - chance, chance), abs=0.02)
     assert (first.score, second.score) == pytest.approx((0.5, 0.47))
+
+
+def test_models_that_gain_differently_are_dropped_with_more_care() -> None:
+    """Every item tells them apart by 0.1; gains of 0.3 and 0.1 spread by 0.141, and so the two by 0.2 from each other."""
+    scores, gains = np.stack([np.full(400, 0.5), np.full(400, 0.4)]), np.repeat([[0.3], [0.1]], 50, axis=1)
+    assert judge_rung(stand("ab", scores), top=1, risk=0.05, seed=0)[1].chance == 0
+    chance = judge_rung(stand("ab", scores, gains), top=1, risk=0.05, seed=0)[1].chance
+    assert chance == pytest.approx(0.309, abs=0.02)  # half a deviation
+
+
+def test_gains_spread_by_what_the_choice_of_items_does_not_explain() -> None:
+    random = np.random.default_rng(0)
+    by_chance = np.stack([random.normal(0.2, 0.3, size=(40, 100)) + random.normal(size=100) for _ in range(100)])
+    assert np.mean([spread_of_gains(each) ** 2 for each in by_chance]) < 0.01**2
+    own = random.normal(0, 0.05, size=(100, 40, 1))
+    found = [spread_of_gains(each) ** 2 for each in by_chance + own]
+    assert np.mean(found) ** 0.5 == pytest.approx(0.05, rel=0.05)
 
 
 def test_a_chance_as_small_as_the_risk_is_still_taken() -> None:
     scores = np.stack([np.full(400, 0.5), np.tile([0.07, 0.87], 200)])
-    chance = judge_rung("ab", scores, top=1, risk=0.05, seed=0)[1].chance
+    chance = judge_rung(stand("ab", scores), top=1, risk=0.05, seed=0)[1].chance
     for risk, stays in ((chance, True), (np.nextafter(chance, 1), False)):
-        assert judge_rung("ab", scores, top=1, risk=risk, seed=0)[1].stays is stays
+        assert judge_rung(stand("ab", scores), top=1, risk=risk, seed=0)[1].stays is stays
 
 
 @pytest.mark.parametrize("gap", [0.02, 0.05])
@@ -64,14 +111,14 @@ def test_the_best_model_is_dropped_no_more_often_than_the_risk_says(gap: float) 
     lost = 0
     for seed in range(200):
         scores = draw([0.7] + [0.7 - gap] * 9, 100, seed)
-        lost += not judge_rung("abcdefghij", scores, top=1, risk=0.02, seed=seed)[0].stays
+        lost += not judge_rung(stand("abcdefghij", scores), top=1, risk=0.02, seed=seed)[0].stays
     assert lost <= 8  # 2 % of 200 is 4
 
 
 def test_clearly_worse_models_are_mostly_dropped() -> None:
     stayed = 0
     for seed in range(50):
-        verdicts = judge_rung("abcdefghij", draw([0.85] + [0.55] * 9, 200, seed), top=1, risk=0.02, seed=seed)
+        verdicts = judge_rung(stand("abcdefghij", draw([0.85] + [0.55] * 9, 200, seed)), top=1, risk=0.02, seed=seed)
         stayed += sum(verdict.stays for verdict in verdicts[1:])
     assert stayed < 0.1 * 50 * 9
 

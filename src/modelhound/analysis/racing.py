@@ -1,11 +1,14 @@
 """Which models of a race can be dropped, on what evidence.
 
-In:  scores per item of all models still in the race, on the items of the rungs so far
+In:  scores per item of all models still in the race, on the items of the rungs so far, and what they gained by the last half
 Out: for each model its chance of being among the best `top` in the end, and who is dropped at a stated risk
 Nothing here runs a model. All models answered the same items, so items are resampled for all at once (a paired bootstrap).
 
 A rung's scores are leave-one-out scores on fewer items than there will be in the end: models also differ in how much they gain
-from more items, which resampling cannot show. Deviations are therefore widened, by a factor that benchmarks/engine.py checks.
+from more items, which resampling cannot show, and near-copies may even come in the opposite order at first. Gains shrink by
+about half each time that items double, so that all that is still to come differs between models about as much as the last
+doubling did. That is looked at: deviations of its size are added, and those of resampling are widened a little.
+benchmarks/races.py checks what comes of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,18 +19,38 @@ from numpy.typing import NDArray
 
 from modelhound.analysis.ranking import resample_means
 
-__all__ = ["CLOSE", "Verdict", "close_race", "judge_rung", "rung_sizes", "worthwhile_rungs"]
+__all__ = [
+    "CLOSE",
+    "Evidence",
+    "Verdict",
+    "close_race",
+    "judge_rung",
+    "rung_sizes",
+    "spread_of_gains",
+    "worthwhile_rungs",
+]
 
 CLOSE = 0.003
 """Two models whose mean scores differ by less may owe their order to half-precision arithmetic."""
 
 _MOST_CLOSE = 3
-_WIDENING = 1.5
+_WIDENING = 1.2
+_BLIND_WIDENING = 1.5  # where nobody knows what models gained
+_LEAST_GAINS = 20
 _LEAST_ITEMS = 100
 _LEAST_PER_GROUP = 5  # with fewer of a class, leave-one-out says little
 _GROWTH = 4
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evidence:
+    """How a model stands after a rung, by the decisive scorer; of all models the same items."""
+
+    item_scores: Floats
+    item_gains: Floats
+    """By how much some of the scores are higher than those of a scorer that learned from half of the items; may be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,19 +102,20 @@ def close_race(item_scores: Mapping[str, Floats]) -> tuple[str, ...]:
     return (ordered[0], *close) if close else ()
 
 
-def judge_rung(models: Sequence[str], item_scores: Floats, *, top: int, risk: float, seed: int) -> tuple[Verdict, ...]:
-    """One Verdict per model, for `item_scores` [models, items]. Never fewer than `top` stay."""
+def judge_rung(evidence: Mapping[str, Evidence], *, top: int, risk: float, seed: int) -> tuple[Verdict, ...]:
+    """One Verdict per model. Never fewer than `top` stay."""
+    models = tuple(evidence)
+    item_scores = np.stack([each.item_scores for each in evidence.values()])
     scores = item_scores.mean(axis=1)
     if len(models) <= top:
         return tuple(
             Verdict(model=model, score=float(score), chance=1.0, stays=True)
             for model, score in zip(models, scores, strict=True)
         )
-    resampled = resample_means(item_scores, seed=seed)
-    widened = scores[:, None] + _WIDENING * (resampled - scores[:, None])
+    in_the_end = _foresee(item_scores, np.stack([each.item_gains for each in evidence.values()]), seed)
     # the place of each model in each resample; equal scores count for both
-    threshold = np.sort(widened, axis=0)[-top]
-    chances = (widened >= threshold).mean(axis=1)
+    threshold = np.sort(in_the_end, axis=0)[-top]
+    chances = (in_the_end >= threshold).mean(axis=1)
     best = set(np.argsort(-scores, kind="stable")[:top].tolist())
     return tuple(
         Verdict(
@@ -102,3 +126,20 @@ def judge_rung(models: Sequence[str], item_scores: Floats, *, top: int, risk: fl
         )
         for place, model in enumerate(models)
     )
+
+
+def _foresee(item_scores: Floats, item_gains: Floats, seed: int) -> Floats:
+    """Scores that the models [rows] may have in the end, as many times as items are resampled [columns]."""
+    scores: Floats = item_scores.mean(axis=1)[:, None]
+    deviations = resample_means(item_scores, seed=seed) - scores
+    if item_gains.shape[1] < _LEAST_GAINS:
+        return scores + _BLIND_WIDENING * deviations
+    own: Floats = np.random.default_rng(seed).normal(0.0, spread_of_gains(item_gains), size=deviations.shape)
+    return scores + _WIDENING * deviations + own
+
+
+def spread_of_gains(item_gains: Floats) -> float:
+    """How differently models [rows] gain beyond what the choice of items [columns] makes of it: a standard deviation."""
+    gains = item_gains.mean(axis=1)
+    by_chance = (item_gains - gains[:, None]).var(axis=0, ddof=1).mean() / item_gains.shape[1]
+    return float(np.sqrt(max(0.0, gains.var(ddof=1) - by_chance)))

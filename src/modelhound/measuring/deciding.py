@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from modelhound.analysis.racing import CLOSE, close_race, judge_rung, rung_sizes, worthwhile_rungs
+from modelhound.analysis.racing import CLOSE, Evidence, close_race, judge_rung, rung_sizes, worthwhile_rungs
 from modelhound.data import Dataset
 from modelhound.data.choosing import choose_balanced, strata
 from modelhound.features.many import Session
@@ -33,7 +33,10 @@ __all__ = [
     "settle_in_fp32",
 ]
 
-_JUDGE_SECONDS = {"cpu": 0.02, "cuda": 0.05}  # of one model after a rung: starting parts again, and the decisive scorer
+_JUDGE_SECONDS = {
+    "cpu": 0.03,
+    "cuda": 0.07,
+}  # of one model after a rung: starting parts again, the decisive scorer twice
 
 
 def choose_dtype(job: Job) -> torch.dtype:
@@ -96,20 +99,18 @@ def order_by_rungs(dataset: Dataset, sizes: Sequence[int], seed: int) -> Sequenc
 
 def find_losers(
     job: Job,
-    scored: Mapping[str, NDArray[np.float64]],
+    evidence: Mapping[str, Evidence],
     *,
     num_items: int,
     describe: Callable[[str], tuple[int, float]],
 ) -> list[ModelDropped]:
-    """Who has lost after `num_items` items, by what the decisive scorer says of each of them.
+    """Who has lost after `num_items` items.
 
     `describe` gives the number of a model's parameters and the seconds it took.
     """
     top = job.settings.top or DEFAULT_TOP
     stamps = {str(model): stamp for model, stamp in job.models.items()}
-    verdicts = judge_rung(
-        tuple(scored), np.stack(tuple(scored.values())), top=top, risk=job.settings.risk, seed=job.settings.seed
-    )
+    verdicts = judge_rung(evidence, top=top, risk=job.settings.risk, seed=job.settings.seed)
     losers = []
     for verdict in verdicts:
         if not verdict.stays:

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from modelhound.analysis.racing import Evidence
+from modelhound.data.choosing import choose_balanced, strata
 from modelhound.errors import RequestError, StoreError, explain_error, is_out_of_memory
 from modelhound.features.engine import Rows
 from modelhound.features.many import Session
@@ -25,7 +27,7 @@ from modelhound.measuring.scoring import Job, Seen, make_record, score_best_laye
 from modelhound.measuring.verdicts import Judged, Verdicts
 from modelhound.meter import Meter
 from modelhound.records import Failure, ModelMeasured, PhaseSamples, Progress
-from modelhound.scores import FeatureSet, score
+from modelhound.scores import FeatureSet, Score, score
 from modelhound.settings import decisive_scorer
 
 __all__ = ["Race"]
@@ -47,8 +49,10 @@ class Race:
         self._trying_again = threading.Lock()
         self._seconds: dict[str, dict[str, float]] = {}
         self._features: dict[str, list[torch.Tensor]] = {}
-        self._standings: dict[str, NDArray[np.float64]] = {}
-        """What the decisive scorer says of each item so far, of every model in the present rung."""
+        self._standings: dict[str, Evidence] = {}
+        """Of every model in the present rung."""
+        self._halves: dict[int, torch.Tensor] = {}
+        """Which of so many items are one half of them, the same for all models."""
         self._truncated: dict[str, int | None] = {}
         """How many texts of each model were cut; None where nobody knows, since some of its features are remembered."""
         self._notes: dict[str, tuple[str, ...]] = {}
@@ -170,22 +174,37 @@ class Race:
         """Where a model stands after this rung."""
         meter = Meter(self._job.device, keep_peak=True)
         with meter.phase("score"):
-            self._standings[model] = self._item_scores(model)
+            self._standings[model] = self._weigh(model)
         own = self._seconds[model]
         own["score"] = own.get("score", 0.0) + meter.wall_seconds
 
-    def _item_scores(self, model: str) -> NDArray[np.float64]:
-        """Of the decisive scorer, for those of the items so far that it tested, which are the same of every model."""
+    def _weigh(self, model: str) -> Evidence:
+        """What the decisive scorer says of the items so far, by the layer it likes best, and would say of half of them."""
         features = torch.cat(self._features[model]).to(self._job.device)
         targets = self._targets[self._places[: len(features)]].to(features.device)
         layers = [features] if features.ndim == 2 else list(features.unbind(1))
-        found = [
-            score(self._feature_set(layer.contiguous(), targets), [self._decisive], seed=self._job.settings.seed)
-            for layer in layers
-        ]
-        best = max((each.values[self._decisive] for each in found), key=lambda each: each.value)
-        assert best.item_scores is not None
-        return tested_only(best.item_scores)
+        found = [self._ask_decisive(layer, targets) for layer in layers]
+        best = max(range(len(layers)), key=lambda place: found[place].value)
+        item_scores = found[best].item_scores
+        half = self._halve(len(features)).to(features.device)
+        before = self._ask_decisive(layers[best][half], targets[half]).item_scores
+        assert item_scores is not None
+        assert before is not None
+        gains = tested_only(item_scores[half.cpu().numpy()] - before)
+        return Evidence(item_scores=tested_only(item_scores), item_gains=gains)
+
+    def _ask_decisive(self, features: torch.Tensor, targets: torch.Tensor) -> Score:
+        given = self._feature_set(features.contiguous(), targets)
+        return score(given, [self._decisive], seed=self._job.settings.seed).values[self._decisive]
+
+    def _halve(self, num_items: int) -> torch.Tensor:
+        """Places of one half of the first items of the order, of all classes alike."""
+        if num_items not in self._halves:
+            dataset, places = self._job.dataset, self._places[:num_items].numpy()
+            groups = strata(dataset.targets[places], dataset.task)
+            half = choose_balanced(groups, limit=num_items // 2, seed=self._job.settings.seed)
+            self._halves[num_items] = torch.from_numpy(half)
+        return self._halves[num_items]
 
     def _tell_remembered(self, model: str) -> None:
         """A model of which everything is known: its features and what all scorers say of them."""

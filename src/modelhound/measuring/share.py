@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from modelhound.analysis.racing import Evidence
 from modelhound.compat import free_at_once, import_timm, keep_freed_memory
 from modelhound.data import Dataset, InputForm
 from modelhound.features.engine import Rows
@@ -67,7 +68,7 @@ class Standing:
     """How a model stands after a rung that is not the last."""
 
     model: str
-    item_scores: NDArray[np.float64]
+    evidence: Evidence
     num_parameters: int
     seconds: float
 
@@ -156,7 +157,7 @@ class _PartOfRace(Race):
             self._send(
                 Standing(
                     model=model,
-                    item_scores=standing,
+                    evidence=standing,
                     num_parameters=self._num_parameters(model),
                     seconds=sum(self._seconds[model].values()),
                 )

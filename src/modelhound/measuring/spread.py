@@ -189,10 +189,9 @@ class _SpreadRace:
         scored = {model: self._standings.pop(model) for model in self.running if model in self._standings}
         if rung == len(self.sizes) - 1 or not scored:
             return
-        scores = {model: each.item_scores for model, each in scored.items()}
         losers = find_losers(
             self._job,
-            scores,
+            {model: each.evidence for model, each in scored.items()},
             num_items=self.sizes[rung],
             describe=lambda model: (scored[model].num_parameters, scored[model].seconds),
         )
