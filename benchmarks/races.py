@@ -5,7 +5,8 @@
     copies   24 near-copies of a random ResNet-18, half of each differs, over draws of 800 of 1 000 images (`engine_pools`)
 
 Whole races, with rungs as in a search. The truth is the score on all items, which all models get here as well. Two rules see
-the same features: the one that searches use, and resampling alone, widened by half, which they used before. Nothing is timed.
+the same features: the one that searches use, and what they used before, resampling alone, widened by half, on rungs that grow
+fourfold. Nothing is timed.
 
     python benchmarks/races.py [--quick] [--pool NAME…] [--json]
 """
@@ -15,7 +16,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 from engine_pools import POOLS, make_items, make_models
-from modelhound.analysis.racing import Evidence, judge_rung, rung_sizes
+from modelhound.analysis.racing import Evidence, Verdict, judge_rung, rung_sizes
+from modelhound.analysis.ranking import resample_means
 from modelhound.data import open_dataset
 from modelhound.data.choosing import choose_balanced
 from modelhound.features.many import Session
@@ -32,7 +33,7 @@ from modelhound.models import find_models
 from modelhound.scores import FeatureSet, score
 from modelhound.settings import ModelSettings
 
-RULES = ("gains", "resampling alone")
+RULES = ("now", "before")
 TOPS = ((5, 0.01), (1, 0.05))
 NUM_CLASSES = 10
 
@@ -107,23 +108,21 @@ def redrawn(features: list[torch.Tensor], labels: torch.Tensor, repeats: int, *,
 
 
 def race(draws: Iterator[Draw]) -> dict[str, Any]:
-    counts = {
-        (rule, *top): dict.fromkeys(("dropped", "best lost", "foretold", "regret"), 0.0)
-        for rule in RULES
-        for top in TOPS
-    }
+    columns = ("dropped", "best lost", "foretold", "run", "regret")
+    counts = {(rule, *top): dict.fromkeys(columns, 0.0) for rule in RULES for top in TOPS}
     num_races = num_models = 0
     for seed, (features, labels) in enumerate(draws):
-        final = {str(model): judge(each, labels).mean() for model, each in enumerate(features)}
+        final = {str(model): float(judge(each, labels).mean()) for model, each in enumerate(features)}
         standings = {
             size: {str(model): stand(each[:size], labels[:size], seed) for model, each in enumerate(features)}
             for size in rung_sizes(len(labels), NUM_CLASSES)[:-1]
         }
         for (rule, top, risk), count in counts.items():
-            run(standings, final, count, rule=rule, top=top, risk=risk, seed=seed)
+            run(standings, final, len(labels), count, rule=rule, top=top, risk=risk, seed=seed)
         num_races, num_models = num_races + 1, len(features)
     rows = [
-        {"rule": rule, "top": top, "risk": risk, **count, "regret": count["regret"] / num_races}
+        {"rule": rule, "top": top, "risk": risk, **count}
+        | {"run": count["run"] / num_races, "regret": count["regret"] / num_races}
         for (rule, top, risk), count in counts.items()
     ]
     return {"races": num_races, "models": num_models, "rows": rows}
@@ -132,6 +131,7 @@ def race(draws: Iterator[Draw]) -> dict[str, Any]:
 def run(
     standings: dict[int, dict[str, Evidence]],
     final: dict[str, float],
+    num_items: int,
     count: dict[str, float],
     *,
     rule: str,
@@ -139,26 +139,44 @@ def run(
     risk: float,
     seed: int,
 ) -> None:
-    """One race by one rule, counted."""
+    """One race by one rule, counted; `run` is the share of all passes of items through models that are made."""
     bar = sorted(final.values())[-top]
     alive = set(final)
-    for standing in standings.values():
-        evidence = {model: each for model, each in standing.items() if model in alive}
-        if rule != "gains":
-            evidence = {model: replace(each, item_gains=np.empty(0)) for model, each in evidence.items()}
-        for verdict in judge_rung(evidence, top=top, risk=risk, seed=seed):
+    for size in standings if rule == "now" else list(standings)[::2]:
+        evidence = {model: each for model, each in standings[size].items() if model in alive}
+        judge_all = judge_rung if rule == "now" else judge_as_before
+        for verdict in judge_all(evidence, top=top, risk=risk, seed=seed):
             if not verdict.stays:
                 alive.remove(verdict.model)
                 count["dropped"] += 1
-                count["best lost"] += bool(final[verdict.model] >= bar)
+                count["best lost"] += final[verdict.model] >= bar
                 count["foretold"] += verdict.chance
+                count["run"] += size / num_items / len(final)
+    count["run"] += len(alive) / len(final)
     count["regret"] += max(final.values()) - max(final[model] for model in alive)
+
+
+def judge_as_before(evidence: dict[str, Evidence], *, top: int, risk: float, seed: int) -> list[Verdict]:
+    """By resampling alone, its deviations widened by half."""
+    item_scores = np.stack([each.item_scores for each in evidence.values()])
+    scores = item_scores.mean(axis=1)
+    widened = scores[:, None] + 1.5 * (resample_means(item_scores, seed=seed) - scores[:, None])
+    chances = (widened >= np.sort(widened, axis=0)[-min(top, len(scores))]).mean(axis=1)
+    best = set(np.argsort(-scores, kind="stable")[:top].tolist())
+    return [
+        Verdict(model=model, score=float(score), chance=float(chance), stays=bool(chance >= risk or place in best))
+        for place, (model, score, chance) in enumerate(zip(evidence, scores, chances, strict=True))
+    ]
 
 
 def stand(features: torch.Tensor, labels: torch.Tensor, seed: int) -> Evidence:
     half = torch.from_numpy(choose_balanced(labels.numpy(), limit=len(labels) // 2, seed=seed))
     item_scores = judge(features, labels)
-    return Evidence(item_scores=item_scores, item_gains=item_scores[half.numpy()] - judge(features[half], labels[half]))
+    return Evidence(
+        item_scores=item_scores,
+        item_gains=item_scores[half.numpy()] - judge(features[half], labels[half]),
+        other_score=float(np.delete(item_scores, half.numpy()).mean()),
+    )
 
 
 def judge(features: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
@@ -181,12 +199,15 @@ def main() -> None:
     if asked.json:
         print(json.dumps(found, indent=1))
         return
-    print("| pool | races x models | rule | top | risk | dropped | of the best | foretold | points lost by the best |")
-    print("|---|---|---|---:|---:|---:|---:|---:|---:|")
+    print(
+        "| pool | races x models | rule | top | risk | run | dropped | of the best | foretold | points lost by the best |"
+    )
+    print("|---|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, pool in found.items():
         for row in pool["rows"]:
             asked_for = f"{row['rule']} | {row['top']} | {row['risk']:.0%}"
-            came = f"{row['dropped']:.0f} | {row['best lost']:.0f} | {row['foretold']:.1f} | {100 * row['regret']:.2f}"
+            lost, regret = f"{row['best lost']:.0f} | {row['foretold']:.1f}", f"{100 * row['regret']:.2f}"
+            came = f"{row['run']:.0%} | {row['dropped']:.0f} | {lost} | {regret}"
             print(f"| {name} | {pool['races']} x {pool['models']} | {asked_for} | {came} |")
 
 

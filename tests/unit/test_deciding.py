@@ -50,7 +50,7 @@ def test_arithmetic_is_what_the_device_has(
 
 def test_models_race_only_where_more_than_half_of_them_can_lose() -> None:
     job, _ = make_job(top=2)
-    assert possible_rungs(job, 5) == (100, 400)
+    assert possible_rungs(job, 5) == (100, 200, 400)
     assert possible_rungs(job, 4) == (400,)
     assert possible_rungs(make_job(top=2, exhaustive=True)[0], 50) == (400,)
 
@@ -74,7 +74,9 @@ def test_who_loses_is_told_with_what_is_known_of_it() -> None:
     job, _ = make_job(top=1)
     right = {"zoo:a": 180, "zoo:b": 178, "zoo:c": 40}
     evidence = {
-        name: Evidence(item_scores=(np.arange(200) < count).astype(float), item_gains=np.zeros(100))
+        name: Evidence(
+            item_scores=(np.arange(200) < count).astype(float), item_gains=np.zeros(100), other_score=count / 200
+        )
         for name, count in right.items()
     }
     (lost,) = find_losers(job, evidence, num_items=200, describe=lambda model: (len(model), 2.5))

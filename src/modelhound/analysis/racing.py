@@ -4,13 +4,16 @@ In:  scores per item of all models still in the race, on the items of the rungs 
 Out: for each model its chance of being among the best `top` in the end, and who is dropped at a stated risk
 Nothing here runs a model. All models answered the same items, so items are resampled for all at once (a paired bootstrap).
 
-A rung's scores are leave-one-out scores on fewer items than there will be in the end: models also differ in how much they gain
-from more items, which resampling cannot show, and near-copies may even come in the opposite order at first. Gains shrink by
-about half each time that items double, so that all that is still to come differs between models about as much as the last
-doubling did. That is looked at: deviations of its size are added, and those of resampling are widened a little.
-benchmarks/races.py checks what comes of it.
+Three things are foreseen from a rung, and benchmarks/races.py checks what comes of them:
+- Models that lie no further apart than the choice of items explains are mostly alike: scores are drawn towards their mean, all
+  the more the less they differ beyond that (a normal prior, fitted to the models at hand).
+- Which items there were: resampling, widened a little.
+- Models gain differently from more items, and near-copies may even come in the opposite order at first. Gains shrink by about
+  half each time that items double, so that all that is still to come differs between models about as much as the last doubling
+  did, which is looked at. That better models gain more is no reason to keep worse ones, and is taken out.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,11 +38,12 @@ CLOSE = 0.003
 
 _MOST_CLOSE = 3
 _WIDENING = 1.2
+_LEAST_TRUST = 0.1  # in differences between models that the choice of items could explain
 _BLIND_WIDENING = 1.5  # where nobody knows what models gained
 _LEAST_GAINS = 20
 _LEAST_ITEMS = 100
 _LEAST_PER_GROUP = 5  # with fewer of a class, leave-one-out says little
-_GROWTH = 4
+_GROWTH = 2
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +54,10 @@ class Evidence:
 
     item_scores: Floats
     item_gains: Floats
-    """By how much some of the scores are higher than those of a scorer that learned from half of the items; may be empty."""
+    """By how much the scores of one half of the items are higher than those of a scorer that knew that half only; empty where
+    that cannot be told."""
+    other_score: float
+    """The mean score of the other half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +119,7 @@ def judge_rung(evidence: Mapping[str, Evidence], *, top: int, risk: float, seed:
             Verdict(model=model, score=float(score), chance=1.0, stays=True)
             for model, score in zip(models, scores, strict=True)
         )
-    in_the_end = _foresee(item_scores, np.stack([each.item_gains for each in evidence.values()]), seed)
+    in_the_end = _foresee(tuple(evidence.values()), item_scores, seed)
     # the place of each model in each resample; equal scores count for both
     threshold = np.sort(in_the_end, axis=0)[-top]
     chances = (in_the_end >= threshold).mean(axis=1)
@@ -128,18 +135,32 @@ def judge_rung(evidence: Mapping[str, Evidence], *, top: int, risk: float, seed:
     )
 
 
-def _foresee(item_scores: Floats, item_gains: Floats, seed: int) -> Floats:
+def _foresee(evidence: Sequence[Evidence], item_scores: Floats, seed: int) -> Floats:
     """Scores that the models [rows] may have in the end, as many times as items are resampled [columns]."""
-    scores: Floats = item_scores.mean(axis=1)[:, None]
-    deviations = resample_means(item_scores, seed=seed) - scores
+    scores: Floats = item_scores.mean(axis=1)
+    variance = float(scores.var(ddof=1))
+    trust = max(_LEAST_TRUST, 1 - variance_by_chance(item_scores) / variance) if variance else 1.0
+    believed: Floats = scores.mean() + trust * (scores - scores.mean())
+    deviations: Floats = math.sqrt(trust) * (resample_means(item_scores, seed=seed) - scores[:, None])
+    item_gains = np.stack([each.item_gains for each in evidence])
     if item_gains.shape[1] < _LEAST_GAINS:
-        return scores + _BLIND_WIDENING * deviations
-    own: Floats = np.random.default_rng(seed).normal(0.0, spread_of_gains(item_gains), size=deviations.shape)
-    return scores + _WIDENING * deviations + own
+        return believed[:, None] + _BLIND_WIDENING * deviations
+    spread = spread_of_gains(item_gains, np.array([each.other_score for each in evidence]))
+    own: Floats = np.random.default_rng(seed).normal(0.0, spread, size=deviations.shape)
+    return believed[:, None] + _WIDENING * deviations + own
 
 
-def spread_of_gains(item_gains: Floats) -> float:
-    """How differently models [rows] gain beyond what the choice of items [columns] makes of it: a standard deviation."""
+def spread_of_gains(item_gains: Floats, scores: Floats) -> float:
+    """How differently models [rows] gain on these items [columns], beyond what better ones by `scores` gain more, and beyond
+    what the choice of items makes of it: a standard deviation. The scores must be of other items, or chance counts twice."""
     gains = item_gains.mean(axis=1)
-    by_chance = (item_gains - gains[:, None]).var(axis=0, ddof=1).mean() / item_gains.shape[1]
-    return float(np.sqrt(max(0.0, gains.var(ddof=1) - by_chance)))
+    variance = float(scores.var(ddof=1))
+    slope = max(0.0, float(np.cov(scores, gains)[0, 1]) / variance) if variance else 0.0
+    left = float((gains - slope * scores).var(ddof=1)) - variance_by_chance(item_gains)
+    return math.sqrt(max(0.0, left))
+
+
+def variance_by_chance(items: Floats) -> float:
+    """By how much the means of rows vary because the columns are some of many, what columns do to all rows alike left out."""
+    own: Floats = items - items.mean(axis=1, keepdims=True)
+    return float(own.var(axis=0, ddof=1).mean()) / len(items[0])

@@ -186,12 +186,17 @@ class Race:
         found = [self._ask_decisive(layer, targets) for layer in layers]
         best = max(range(len(layers)), key=lambda place: found[place].value)
         item_scores = found[best].item_scores
-        half = self._halve(len(features)).to(features.device)
-        before = self._ask_decisive(layers[best][half], targets[half]).item_scores
+        half = self._halve(len(features))
+        there = half.to(features.device)
+        before = self._ask_decisive(layers[best][there], targets[there]).item_scores
         assert item_scores is not None
         assert before is not None
-        gains = tested_only(item_scores[half.cpu().numpy()] - before)
-        return Evidence(item_scores=tested_only(item_scores), item_gains=gains)
+        others = tested_only(np.delete(item_scores, half.numpy()))
+        return Evidence(
+            item_scores=tested_only(item_scores),
+            item_gains=tested_only(item_scores[half.numpy()] - before),
+            other_score=float(others.mean()) if len(others) else 0.0,
+        )
 
     def _ask_decisive(self, features: torch.Tensor, targets: torch.Tensor) -> Score:
         given = self._feature_set(features.contiguous(), targets)
