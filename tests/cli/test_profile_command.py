@@ -125,7 +125,7 @@ def test_fewer_batches_than_asked_for_are_said_and_not_repeated(
         (("--heads", "zoo:resnet-glyphs"), "cannot join zoo:resnet-glyphs to zoo:resnet-shapes"),
         (("--heads", "zoo:nothing"), "cannot find model 'zoo:nothing'"),
         (("--also", "sms", "--parts", "full", "--device", "tpu"), "cannot use --device 'tpu'"),
-        (("--classes", "1"), "cannot use --classes .1.: expected whole numbers of at least 2"),
+        (("--classes", "1"), "cannot use --classes .1.: expected whole numbers from 2"),
     ],
 )
 def test_what_cannot_be_served_is_refused_without_a_traceback(

@@ -93,10 +93,57 @@ def test_sizes_are_written_as_people_write_them(text: str, expected: int) -> Non
     assert SearchSettings("digits", memory=text).memory_bytes() == expected
 
 
-@pytest.mark.parametrize("text", ["", "lots", "-1GB", "0", "4 apples", "1.2.3GB"])
+@pytest.mark.parametrize("text", ["", "lots", "-1GB", "0", "4 apples", "1.2.3GB", "1e400", "1e17kB"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="expected a size such as 4GB"):
         SearchSettings("digits", memory=text)
+
+
+_COUNTS: list[tuple[type, str]] = [
+    (BreakevenSettings, "sizes"),
+    (BreakevenSettings, "counts"),
+    (LatencySettings, "batch"),
+    (LoaderSearchSettings, "batch"),
+    (LoaderSearchSettings, "workers"),
+    (ProfileSettings, "classes"),
+    (ProfileSettings, "items"),
+    (TrainSettings, "ranks"),
+]
+
+
+@pytest.mark.parametrize("given", ["many", "-1", "1.5", "9" * 5000, "\u0661", True, 2.5, ["8", "x"]])
+@pytest.mark.parametrize(("settings", "name"), _COUNTS)
+def test_what_is_no_list_of_whole_numbers_is_refused_the_same_way_everywhere(
+    settings: type, name: str, given: object
+) -> None:
+    data = () if settings is LatencySettings else ("digits",)
+    with pytest.raises(RequestError, match=f"cannot use --{name} .*: expected whole numbers from .* to .*, such as"):
+        settings(*data, **{name: given})
+
+
+@pytest.mark.parametrize("given", ["16,8", (16, 8), [16, "8"], ("16,8", 8)])
+@pytest.mark.parametrize(("settings", "name"), _COUNTS)
+def test_a_list_of_whole_numbers_may_be_texts_or_numbers(settings: type, name: str, given: object) -> None:
+    data = () if settings is LatencySettings else ("digits",)
+    made = getattr(settings(*data, **{name: given}), name)
+    assert sorted(map(int, made)) == [8, 16]
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        (ProfileSettings, {"batch": "9" * 5000}),
+        (ProfileSettings, {"heads": "9" * 5000}),
+        (ProfileSettings, {"parts": "9" * 5000}),
+        (BreakevenSettings, {"assume": f"items={'9' * 400}"}),
+        (BreakevenSettings, {"price_per_hour": True}),
+        (SearchSettings, {"finals": "auto", "finals_budget": "9" * 400 + "s"}),
+        (SearchSettings, {"models": 5}),
+    ],
+)
+def test_a_number_that_no_machine_holds_is_refused_in_a_sentence(settings: type, options: dict[str, object]) -> None:
+    with pytest.raises(RequestError, match=r"cannot (use|run)"):
+        settings("digits", **options)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Literal
 
 from modelhound.errors import RequestError
-from modelhound.settings.checks import check_at_least, check_choices, check_text, split_list, tidy
+from modelhound.settings.checks import (
+    check_at_least,
+    check_choices,
+    check_number,
+    check_text,
+    split_list,
+    tidy,
+    whole_numbers,
+)
 from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 
@@ -83,10 +91,11 @@ class BreakevenSettings(ModelSettings, DataSettings):
     def __post_init__(self) -> None:
         DataSettings.__post_init__(self)
         ModelSettings.__post_init__(self)
-        for name in ("sizes", "modes", "pool", "counts", "scenario", "assume"):
-            given = getattr(self, name)
-            texts = [given] if isinstance(given, str | int) else given
-            tidy(self, name, split_list([str(each) for each in texts]))
+        for name in ("modes", "pool", "scenario", "assume"):
+            tidy(self, name, split_list(getattr(self, name)))
+        for name, least in (("sizes", 4), ("counts", 1)):
+            numbers = whole_numbers(name, getattr(self, name), least=least, such_as="100,1000")
+            tidy(self, name, tuple(map(str, numbers)))
         if isinstance(self.run, str):
             tidy(self, "run", Path(self.run))
         if self.pool == ("none",):
@@ -111,15 +120,6 @@ class BreakevenSettings(ModelSettings, DataSettings):
         return _pairs("assume", self.assume, ASSUMABLE)
 
     def _check(self) -> None:
-        for name, least in (("sizes", 4), ("counts", 1)):
-            counts = getattr(self, name)
-            if not counts:
-                raise RequestError(f"cannot use an empty --{name}: expected one or more whole numbers")
-            for count in counts:
-                if not re.fullmatch(r"\d{1,9}", count) or int(count) < least:
-                    raise RequestError(
-                        f"cannot use --{name} {count!r}: expected whole numbers of at least {least}, such as 100,1000"
-                    )
         for name, least in (("epochs", 1), ("measured_epochs", 1), ("batch", 1), ("repeats", 1), ("workers", 0)):
             check_at_least(name.replace("_", "-"), getattr(self, name), least)
         check_choices("modes", self.modes, _MODES)
@@ -132,9 +132,8 @@ class BreakevenSettings(ModelSettings, DataSettings):
                 "cannot leave full out of --modes: expected it, since all ratios are to full fine-tuning"
             )
         for name in ("price_per_hour", "watts"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 < value < 1e9):
-                raise RequestError(f"cannot use --{name.replace('_', '-')} {value!r}: expected a number above 0")
+            if getattr(self, name) is not None:
+                check_number(name.replace("_", "-"), getattr(self, name), least=0, most=1e9, above_least=True)
         if self.measured_epochs is not None and self.measured_epochs > self.epochs:
             raise RequestError(
                 f"cannot use --measured-epochs {self.measured_epochs} of {self.epochs} epochs: expected no more of them, "
@@ -164,7 +163,7 @@ def _pairs(option: str, given: tuple[str, ...], allowed: tuple[str, ...]) -> dic
     found = {}
     for text in given:
         name, _, value = text.partition("=")
-        ends = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", value)
+        ends = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)(?:-(\d{1,15}(?:\.\d+)?))?", value)
         if name not in allowed or ends is None or float(ends[1]) <= 0 or float(ends[2] or ends[1]) < float(ends[1]):
             raise RequestError(
                 f"cannot use --{option} {text!r}: expected NAME=NUMBER or NAME=LOW-HIGH above 0 with a name of "

@@ -15,6 +15,7 @@ from modelhound.errors import RequestError
 __all__ = [
     "check_at_least",
     "check_choices",
+    "check_number",
     "check_place",
     "check_text",
     "make_settings",
@@ -23,11 +24,14 @@ __all__ = [
     "parse_share",
     "split_list",
     "tidy",
+    "whole_numbers",
 ]
 
 Made = TypeVar("Made")
 
 _TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
+_MOST_DIGITS = 9  # of a count in a list
+_MOST_BYTES = 1e18
 
 
 def make_settings(kind: type[Made], doing: str, /, *given: Any, **options: Any) -> Made:
@@ -55,7 +59,10 @@ def parse_bytes(name: str, text: str) -> int:
     if found is None or not value > 0:
         raise RequestError(f"cannot use --{name} {text!r}: expected a size such as 4GB, 512MB or 8GiB")
     power = "kmgt".find(found[2].lower()) + 1 if found[2] else 0
-    return int(value * (1024 if found[3] else 1000) ** power)
+    num_bytes = value * (1024 if found[3] else 1000) ** power
+    if not num_bytes < _MOST_BYTES:
+        raise RequestError(f"cannot use --{name} {text!r}: expected a size such as 4GB, less than a million terabytes")
+    return int(num_bytes)
 
 
 def parse_share(name: str, given: float | str, *, least: float = 0.0, most: float = 1.0) -> float:
@@ -71,12 +78,30 @@ def parse_share(name: str, given: float | str, *, least: float = 0.0, most: floa
 
 def split_list(given: str | Iterable[str]) -> tuple[str, ...]:
     """Take a list written as "a,b" or ("a,b", "c") apart; order is kept, repeats are dropped."""
-    texts = [given] if isinstance(given, str) else list(given or ())
+    given = given or ()
+    texts = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     strange = next((text for text in texts if not isinstance(text, str)), None)
     if strange is not None:
         raise RequestError(f"cannot use {strange!r} in a list: expected texts, such as 'a,b'")
     parts = (part.strip() for text in texts for part in text.split(","))
     return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def whole_numbers(
+    name: str, given: object, *, least: int, most: int = 10**_MOST_DIGITS - 1, such_as: str
+) -> tuple[int, ...]:
+    """100, "100,1000" or (100, "1000"): whole numbers, each once, in the order given."""
+    rule = f"expected whole numbers from {least} to {most}, such as --{name} {such_as}"
+    if not isinstance(given, int | str | Iterable):
+        raise RequestError(f"cannot use --{name} {given!r}: {rule}")
+    texts = split_list([str(each) for each in ((given,) if isinstance(given, int | str) else given)])
+    for text in texts:
+        is_count = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+        if not is_count or not least <= int(text) <= most:
+            raise RequestError(f"cannot use --{name} {text!r}: {rule}")
+    if not texts:
+        raise RequestError(f"cannot use an empty --{name}: {rule}")
+    return tuple(dict.fromkeys(int(text) for text in texts))
 
 
 def tidy(settings: object, name: str, value: object) -> None:
@@ -96,6 +121,15 @@ def check_text(name: str, value: object) -> None:
 def check_at_least(name: str, value: int | None, least: int) -> None:
     if value is not None and (type(value) is not int or not least <= value < _TOO_LARGE):
         raise RequestError(f"cannot use --{name} {value!r}: expected a whole number of at least {least}")
+
+
+def check_number(name: str, value: object, *, least: float, most: float, above_least: bool = False) -> None:
+    """From `least` to `most`; with `above_least`, more than the former."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and least <= value <= most and not (above_least and value == least):  # type: ignore[operator]
+        return
+    rule = f"{'above' if above_least else 'from'} {least:g} to {most:g}"
+    raise RequestError(f"cannot use --{name} {value!r}: expected a number {rule}")
 
 
 def check_place(on: object) -> None:

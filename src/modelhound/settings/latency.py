@@ -1,7 +1,5 @@
 """What can be asked of `hound latency`."""
 
-import re
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,12 +8,14 @@ from modelhound.errors import RequestError
 from modelhound.settings.checks import (
     check_at_least,
     check_choices,
+    check_number,
     check_place,
     check_text,
     parse_bytes,
     parse_share,
     split_list,
     tidy,
+    whole_numbers,
 )
 from modelhound.settings.models import ModelSettings
 
@@ -110,7 +110,8 @@ class LatencySettings:
         for name in ("models", "precision", "device", "allow_code"):
             tidy(self, name, split_list(getattr(self, name)))
         for name in ("batch", "image", "sequence"):
-            tidy(self, name, _whole_numbers(name, getattr(self, name)))
+            given = getattr(self, name)
+            tidy(self, name, () if given in ((), []) else _in_order(name, given))
         if isinstance(self.run, str):
             tidy(self, "run", Path(self.run))
         if not self.models:
@@ -125,10 +126,10 @@ class LatencySettings:
         check_choices("weights", (self.weights,), ("random", "pretrained"))
         check_choices("sampling", (self.sampling,), ("adaptive", "timm"))
         check_at_least("seed", self.seed, 0)
-        _check_number("seconds", self.seconds, 0.001, 3600)
+        check_number("seconds", self.seconds, least=0.001, most=3600)
         tidy(self, "width", parse_share("width", self.width, least=0.0001))
-        _check_number("timeout", self.timeout, 0.1, 86400)
-        _check_number("margin", self.margin, 0.001, 1)
+        check_number("timeout", self.timeout, least=0.1, most=86400)
+        check_number("margin", self.margin, least=0.001, most=1)
         if self.sampling == "timm" and (self.seconds != type(self).seconds or self.width != type(self).width):
             raise RequestError(
                 "cannot use --seconds or --width with --sampling timm: expected its forty calls, leave them out"
@@ -151,22 +152,6 @@ class LatencySettings:
 _SUCH_AS = {"batch": "1,2,4", "image": "64,224", "sequence": "16,128"}
 
 
-def _whole_numbers(name: str, given: int | str | Iterable[int | str]) -> tuple[int, ...]:
-    """1,2,4 or (1, 2, 4) or ("1,2", 4): whole numbers, smallest first, each once."""
-    values = [given] if isinstance(given, int | str) else list(given)
-    texts = [part.strip() for value in values for part in str(value).split(",") if part.strip()]
-    for text in texts:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
-            raise RequestError(
-                f"cannot use --{name} {text!r}: expected whole numbers from 1 to 999999999, such as --{name} {_SUCH_AS[name]}"
-            )
-    if values and not texts:
-        raise RequestError(
-            f"cannot use an empty --{name}: expected whole numbers such as {_SUCH_AS[name]}, or leave it out"
-        )
-    return tuple(sorted({int(text) for text in texts}))
-
-
-def _check_number(name: str, value: object, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise RequestError(f"cannot use --{name} {value!r}: expected a number from {least:g} to {most:g}")
+def _in_order(name: str, given: object) -> tuple[int, ...]:
+    """The sizes along one axis, smallest first."""
+    return tuple(sorted(whole_numbers(name, given, least=1, such_as=_SUCH_AS[name])))

@@ -1,7 +1,6 @@
 """What can be asked of `hound loader`, and what it recommends: settings of a DataLoader, as an object and as a file."""
 
 import importlib
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +16,7 @@ from modelhound.settings.checks import (
     parse_share,
     split_list,
     tidy,
+    whole_numbers,
 )
 from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
@@ -166,17 +166,8 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
             raise RequestError("cannot use --repeats without --grid: expected --grid, the race repeats what it has to")
 
 
-def _numbers(name: str, given: int | str | Iterable[int | str], *, least: int) -> tuple[int | str, ...]:
+def _numbers(name: str, given: object, *, least: int) -> tuple[int | str, ...]:
     """Different whole numbers in order, or auto."""
-    texts = split_list(str(each) for each in ((given,) if isinstance(given, int | str) else given))
-    if texts == AUTO:
+    if given in ("auto", AUTO, list(AUTO)):
         return AUTO
-    if not texts or not all(text.isascii() and text.isdigit() for text in texts):
-        raise RequestError(
-            f"cannot use --{name} {','.join(texts) or 'nothing'!r}: expected whole numbers of at least {least}, such as "
-            f"--{name} {'32,64' if least else '0,1,2'}"
-        )
-    numbers = sorted({int(text) for text in texts})
-    for number in numbers:
-        check_at_least(name, number, least)
-    return tuple(numbers)
+    return tuple(sorted(whole_numbers(name, given, least=least, such_as="32,64" if least else "0,1,2")))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from modelhound.errors import RequestError
-from modelhound.settings.checks import check_at_least, check_choices, check_text, split_list, tidy
+from modelhound.settings.checks import check_at_least, check_choices, check_text, split_list, tidy, whole_numbers
 from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 from modelhound.settings.scorers import SCORERS
@@ -127,8 +127,10 @@ class ProfileSettings(ModelSettings, DataSettings):
         ModelSettings.__post_init__(self)
         for name in ("parts", "joint", "heads", "scorers", "also", "device"):
             tidy(self, name, split_list(getattr(self, name)))
-        for name in ("classes", "items"):
-            tidy(self, name, _split_counts(getattr(self, name)))
+        classes = whole_numbers("classes", self.classes, least=2, most=_MOST_CLASSES, such_as="1000,100,2")
+        tidy(self, "classes", tuple(map(str, classes)))
+        items = whole_numbers("items", self.items, least=1, such_as="100,1000") if self.items else ()
+        tidy(self, "items", tuple(map(str, items)))
         for name in ("run", "loader"):
             if isinstance(getattr(self, name), str):
                 tidy(self, name, Path(getattr(self, name)))
@@ -171,8 +173,6 @@ class ProfileSettings(ModelSettings, DataSettings):
     def _check(self) -> None:
         if not self.parts and not self.joint:
             raise RequestError("cannot profile nothing: expected --parts full, --joint 50% or both")
-        if not self.classes:
-            raise RequestError("cannot use an empty --classes: expected one or more numbers, such as 1000,100,2")
         self.part_spans()
         if any(span.text == "full" for span in self.joint_spans()):
             raise RequestError("cannot use --joint full: expected fewer layers, such as 50%, so that a trunk is left")
@@ -186,8 +186,6 @@ class ProfileSettings(ModelSettings, DataSettings):
             raise RequestError(
                 "cannot use --loader with --batch and --workers: expected one of them, the file would change nothing"
             )
-        _check_counts("items", self.items, 1, 999_999_999)
-        _check_counts("classes", self.classes, 2, _MOST_CLASSES)
         for name in (*self.also, *self.device):
             check_text("device" if name in self.device else "also", name)
         if not self.device:
@@ -204,8 +202,8 @@ class ProfileSettings(ModelSettings, DataSettings):
 
     def _check_heads(self) -> None:
         counts = [each for each in self.heads if re.fullmatch(r"-?\d+", each)]
-        wrong = not self.heads or (counts and (len(self.heads) > 1 or not 2 <= int(counts[0]) <= _MOST_HEADS))
-        if wrong:
+        is_count = bool(counts) and _is_count(counts[0]) and 2 <= int(counts[0]) <= _MOST_HEADS
+        if not self.heads or (counts and (len(self.heads) > 1 or not is_count)):
             raise RequestError(
                 f"cannot use --heads {','.join(self.heads)!r}: expected one number from 2 to {_MOST_HEADS}, "
                 "or references of models that share the trunk"
@@ -217,19 +215,4 @@ class ProfileSettings(ModelSettings, DataSettings):
 
 
 def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) > 0
-
-
-def _split_counts(given: object) -> tuple[str, ...]:
-    """Numbers from (1000, "100,2") as texts, which is how a command gives them."""
-    texts = [given] if isinstance(given, str | int) else list(given)  # type: ignore[call-overload]
-    return split_list([str(each) for each in texts])
-
-
-def _check_counts(name: str, counts: tuple[str, ...], least: int, most: int) -> None:
-    for count in counts:
-        if not re.fullmatch(r"\d{1,9}", count) or not least <= int(count) <= most:
-            raise RequestError(
-                f"cannot use --{name} {count!r}: expected whole numbers of at least {least} and at most {most}, such as "
-                "100,1000"
-            )
+    return re.fullmatch(r"[0-9]{1,9}", text) is not None and int(text) > 0

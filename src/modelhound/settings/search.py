@@ -29,6 +29,8 @@ DEFAULT_TOP = 5
 MOST_FINALISTS = 24
 """What --finals auto takes, where the budget allows."""
 
+_MOST_SECONDS = 1e9  # thirty years
+
 
 @dataclass(frozen=True)
 class SearchSettings(ModelSettings, DataSettings):
@@ -143,7 +145,7 @@ class SearchSettings(ModelSettings, DataSettings):
         """A share, or seconds where they are not None."""
         found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%|s|)\s*", self.finals_budget)
         value = float(found[1]) / (100 if found[2] == "%" else 1) if found else 0.0
-        if found is None or value <= 0 or (found[2] != "s" and value > 1):
+        if found is None or not 0 < value <= (_MOST_SECONDS if found[2] == "s" else 1):
             raise RequestError(
                 f"cannot use --finals-budget {self.finals_budget!r}: expected a share of up to 100%, such as 15% or 0.15, or "
                 "seconds, such as 120s"

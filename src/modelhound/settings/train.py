@@ -1,12 +1,19 @@
 """What can be asked of `hound train`, and the recipe that every fine-tuning follows."""
 
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
 from modelhound.errors import RequestError
-from modelhound.settings.checks import check_at_least, check_choices, check_text, split_list, tidy
+from modelhound.settings.checks import (
+    check_at_least,
+    check_choices,
+    check_number,
+    check_text,
+    split_list,
+    tidy,
+    whole_numbers,
+)
 from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 
@@ -87,8 +94,9 @@ class RecipeSettings:
             ("seed", 0),
         ):
             check_at_least(name, getattr(self, name), least)
-        _check_number("rate", self.rate, above=0, most=100)
-        _check_number("decay", self.decay, least=0, most=10)
+        if self.rate is not None:
+            check_number("rate", self.rate, least=0, most=100, above_least=True)
+        check_number("decay", self.decay, least=0, most=10)
         if self.mode == "cached" and self.augment not in ("auto", "none"):
             raise RequestError(
                 f"cannot use --augment {self.augment} with --mode cached: expected none, since features are computed once; "
@@ -174,7 +182,8 @@ class TrainSettings(RecipeSettings, DataSettings):
         RecipeSettings.__post_init__(self)
         tidy(self, "model", split_list(self.model))
         tidy(self, "allow_code", split_list(self.allow_code))
-        tidy(self, "ranks", _tidy_ranks(self.ranks))
+        ranks = whole_numbers("ranks", self.ranks, least=1, most=_MOST_RANKS, such_as="1,2,4")
+        tidy(self, "ranks", tuple(map(str, ranks)))
         for name in ("run", "loader"):
             if isinstance(getattr(self, name), str):
                 tidy(self, name, Path(getattr(self, name)))
@@ -219,35 +228,3 @@ class TrainSettings(RecipeSettings, DataSettings):
                 f"cannot run {most} ranks on {self.nodes} nodes of {self.gpus} GPUs: expected one GPU each, raise --nodes "
                 "or --gpus"
             )
-
-
-def _tidy_ranks(given: object) -> tuple[str, ...]:
-    if isinstance(given, int | str):
-        given = (given,)
-    if not isinstance(given, Iterable):
-        raise RequestError(f"cannot use --ranks {given!r}: expected numbers of processes, such as 1,2,4")
-    texts = split_list([str(each) for each in given])
-    for text in texts:
-        if not text.isdecimal() or not 1 <= int(text) <= _MOST_RANKS:
-            raise RequestError(
-                f"cannot use --ranks {text!r}: expected whole numbers from 1 to {_MOST_RANKS}, such as 1,2,4"
-            )
-    if not texts:
-        raise RequestError("cannot use an empty --ranks: expected numbers of processes, such as 1,2,4")
-    return tuple(dict.fromkeys(str(int(text)) for text in texts))
-
-
-def _check_number(
-    name: str, value: float | None, *, least: float | None = None, above: float | None = None, most: float
-) -> None:
-    if value is None:
-        return
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if (
-        not is_number
-        or not value <= most
-        or (least is not None and value < least)
-        or (above is not None and value <= above)
-    ):
-        rule = f"above {above:g}" if above is not None else f"from {least:g}"
-        raise RequestError(f"cannot use --{name} {value!r}: expected a number {rule} to {most:g}")
