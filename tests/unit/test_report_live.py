@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import struct
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -65,6 +66,22 @@ def test_a_run_that_has_not_begun_shows_a_page_that_waits(tmp_path: Path) -> Non
         assert "window.vegaEmbed" in page  # the charts come later, and only what is above them is fetched then
         write_search(tmp_path / "later", ["zoo:a"], finish=False)
         assert "zoo:a" in ask(address)[1]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT"])
+def test_a_browser_that_goes_away_in_mid_request_leaves_nothing_on_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], sent: bytes
+) -> None:
+    with serve_live(tmp_path / "later") as served:
+        connection = socket.create_connection(("127.0.0.1", urlsplit(served.address).port))
+        connection.sendall(sent)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # an end without farewell
+        connection.close()
+        for thread in threading.enumerate():
+            if "process_request_thread" in thread.name:
+                thread.join(20)
+        assert ask(served.address, "/")[0] == 404  # it goes on, and has made nothing of the others
+    assert capfd.readouterr() == ("", "")
 
 
 def test_nothing_else_is_served(tmp_path: Path) -> None:

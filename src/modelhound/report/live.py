@@ -51,8 +51,7 @@ def serve_live(path: Path | None = None) -> Iterator[LivePage]:
     """Serve the page of the run in folder `path`, which may not exist yet, or that of whatever `follow` is told later."""
     book = _Book(path)
     word = secrets.token_urlsafe(12)
-    server = http.server.ThreadingHTTPServer((_ADDRESS, 0), _make_handler(book, f"/{word}/"))
-    server.daemon_threads = True
+    server = _QuietServer((_ADDRESS, 0), _make_handler(book, f"/{word}/"))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True, name="live page")
     thread.start()
     try:
@@ -146,6 +145,15 @@ _WAITING = Page(
 )
 
 
+class _QuietServer(http.server.ThreadingHTTPServer):
+    """Says nothing of browsers that go away in the middle of a request: the terminal belongs to the search."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Whoever asked gets no answer, and asks again."""
+
+
 def _make_handler(book: _Book, root: str) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         """Two paths, one method."""
@@ -177,6 +185,6 @@ def _make_handler(book: _Book, root: str) -> type[http.server.BaseHTTPRequestHan
                 self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
-            """The terminal belongs to the search."""
+            """See `_QuietServer`."""
 
     return Handler
