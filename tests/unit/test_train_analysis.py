@@ -252,7 +252,10 @@ def test_telemetry_is_summed_up_by_means_peaks_and_totals() -> None:
             memory_bytes=100 - number,
             disk_read_bytes=7,
             network_sent_bytes=3,
+            gpu_share=0.5 * number,
+            gpu_memory_bytes=80 - number,
             gpu_power_watts=watts,
+            gpu_temperature_celsius=60.0 - number,
             gpu_throttled=reasons,
             **usual,
         )
@@ -262,7 +265,9 @@ def test_telemetry_is_summed_up_by_means_peaks_and_totals() -> None:
     assert found is not None
     assert (found.busy_cores, found.machine_busy_cores, found.num_cores) == (1.5, 1.5, 2)
     assert (found.peak_memory_bytes, found.disk_read_bytes, found.network_sent_bytes) == (100, 14, 6)
-    assert (found.gpu_power_watts, found.gpu_share, found.gpu_throttled) == (300.0, None, {"power": 0.5})
+    assert (found.gpu_power_watts, found.gpu_share, found.gpu_throttled) == (300.0, 0.25, {"power": 0.5})
+    assert (found.gpu_peak_memory_bytes, found.gpu_highest_celsius) == (80, 60.0)
+    assert summarise_telemetry([msgspec.structs.replace(samples[1], gpu_share=None)]).gpu_share is None  # type: ignore[union-attr]
     joined = summarise_telemetry([join_samples(*samples)])  # as a long run keeps them: nothing that was counted is lost
     assert joined is not None
     assert (joined.busy_cores, joined.peak_memory_bytes, joined.disk_read_bytes, joined.network_sent_bytes) == (
@@ -271,6 +276,8 @@ def test_telemetry_is_summed_up_by_means_peaks_and_totals() -> None:
         14,
         6,
     )
+    of_gpu = (joined.gpu_share, joined.gpu_peak_memory_bytes, joined.gpu_power_watts, joined.gpu_highest_celsius)
+    assert of_gpu == (0.25, 80, 300.0, 60.0)
 
 
 def test_the_findings_of_the_research_hold_where_they_hold() -> None:

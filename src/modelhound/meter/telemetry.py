@@ -8,8 +8,10 @@ something, the sample says None.
 
 import contextlib
 import threading
+from collections.abc import Callable
+from statistics import fmean
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 import psutil
@@ -19,6 +21,8 @@ from modelhound.meter.power import PowerMeter
 from modelhound.records import TelemetrySample
 
 __all__ = ["Telemetry", "join_samples"]
+
+Number = TypeVar("Number", int, float)
 
 _USUAL_INTERVAL_SECONDS = 0.5
 _MOST_SAMPLES = 2400  # then neighbours become one and the interval doubles: a run of days stays readable
@@ -87,18 +91,30 @@ class Telemetry:
 
 
 def join_samples(first: TelemetrySample, second: TelemetrySample) -> TelemetrySample:
-    """The second as if nobody had looked in between: bytes add up, shares are means, all else is as it was seen last."""
+    """The second as if nobody had looked in between: bytes add up, shares and power are means, memory and heat the larger of
+    both; why the GPU was held back is as it was seen last."""
     shares = zip(first.cpu_shares, second.cpu_shares, strict=False)
     return msgspec.structs.replace(
         second,
         cpu_shares=tuple((before + after) / 2 for before, after in shares),
         process_cpu_share=(first.process_cpu_share + second.process_cpu_share) / 2,
         memory_bytes=max(first.memory_bytes, second.memory_bytes),
+        machine_memory_bytes=max(first.machine_memory_bytes, second.machine_memory_bytes),
         disk_read_bytes=first.disk_read_bytes + second.disk_read_bytes,
         disk_written_bytes=first.disk_written_bytes + second.disk_written_bytes,
         network_sent_bytes=first.network_sent_bytes + second.network_sent_bytes,
         network_received_bytes=first.network_received_bytes + second.network_received_bytes,
+        gpu_share=_of_both(fmean, first.gpu_share, second.gpu_share),
+        gpu_memory_bytes=_of_both(max, first.gpu_memory_bytes, second.gpu_memory_bytes),
+        gpu_power_watts=_of_both(fmean, first.gpu_power_watts, second.gpu_power_watts),
+        gpu_temperature_celsius=_of_both(max, first.gpu_temperature_celsius, second.gpu_temperature_celsius),
     )
+
+
+def _of_both(joined: Callable[[list[Number]], Number], *values: Number | None) -> Number | None:
+    """Of those that were told."""
+    told = [value for value in values if value is not None]
+    return joined(told) if told else None
 
 
 class _Counters:
