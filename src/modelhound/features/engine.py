@@ -261,7 +261,7 @@ class _Job:
                 edges = [num_items * piece // pieces for piece in range(pieces + 1)]
                 cuts = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
                 return torch.cat([run(_cut(inputs, cut), None if value is None else value[cut]) for cut in cuts])
-            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error) or pieces >= num_items:
                     raise
             self._pieces[index] = 2 * pieces

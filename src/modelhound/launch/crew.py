@@ -65,15 +65,13 @@ class _Hand:
 
 
 @contextlib.contextmanager
-def join_crew(
-    address: str | None, *, device: str, whole_machines: bool = False, deadline_seconds: float = _DEADLINE_SECONDS
-) -> "Iterator[Crew]":
+def join_crew(address: str | None, *, device: str, whole_machines: bool = False) -> "Iterator[Crew]":
     """Workers on the cluster at `address`, or on one of this machine alone: one for every GPU, or for every machine.
 
     With `whole_machines` there is one for every machine, which has all of its GPUs.
     """
     ray = connect(address)
-    crew = Crew(ray, device=device, whole_machines=whole_machines, deadline_seconds=deadline_seconds)
+    crew = Crew(ray, device=device, whole_machines=whole_machines)
     try:
         crew.start()
         yield crew
@@ -85,7 +83,9 @@ def join_crew(
 class Crew:
     """Made by `join_crew`."""
 
-    def __init__(self, ray: Any, *, device: str, whole_machines: bool, deadline_seconds: float) -> None:
+    def __init__(
+        self, ray: Any, *, device: str, whole_machines: bool, deadline_seconds: float = _DEADLINE_SECONDS
+    ) -> None:
         self._ray, self._device, self._deadline_seconds = ray, device, deadline_seconds
         self._whole_machines = whole_machines
         self._names = _name_machines(ray.nodes())

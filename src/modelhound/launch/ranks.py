@@ -148,7 +148,7 @@ def follow(root: Path, cluster: Cluster, *, environment: Mapping[str, str] | Non
     seen: set[str] = set()
     while not (root / cluster.over).exists():
         for path in root.glob(f"*/*/{_REQUEST}"):
-            with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+            with contextlib.suppress(OSError, msgspec.DecodeError):
                 request = msgspec.json.decode(path.read_bytes(), type=_Request)
                 if request.number in seen or request.job != cluster.job:
                     continue
@@ -222,7 +222,7 @@ def _still_runs(agent: "subprocess.Popen[bytes]") -> bool:
 
 
 def _tell(folder: Path, watch: Watch) -> None:
-    with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+    with contextlib.suppress(OSError, msgspec.DecodeError):
         watch(msgspec.json.decode((folder / "rank-0.progress").read_bytes(), type=Progress))
 
 
@@ -242,7 +242,7 @@ def _end(agent: "subprocess.Popen[bytes]") -> None:
 def _explain(folder: Path, num_ranks: int, last_words: str) -> HoundError:
     """The first thing that went wrong, as one of our errors."""
     for rank in range(num_ranks):
-        with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
             gave_up = msgspec.json.decode((folder / f"rank-{rank}.error").read_bytes(), type=_GaveUp)
             kind = getattr(errors, gave_up.error, RankError)
             return kind(gave_up.message) if issubclass(kind, HoundError) else RankError(gave_up.message)

@@ -115,7 +115,7 @@ class Verdicts:
         content = self._store.read_parcel(name)
         try:
             return None if content is None else msgspec.msgpack.decode(content, type=kind)
-        except (msgspec.DecodeError, msgspec.ValidationError):  # whole, but of another making
+        except msgspec.DecodeError:  # whole, but of another making
             return None
 
     def _write(self, name: str | None, content: Any) -> None:

@@ -40,7 +40,6 @@ class PowerReading(msgspec.Struct, frozen=True, kw_only=True):
     """Since the driver was loaded, or the counter last wrapped: for differences only."""
     power_watts: float | None = None
     clock_hertz: float | None = None
-    memory_clock_hertz: float | None = None
     temperature_celsius: float | None = None
     utilisation: float | None = None
     """The share of the last moments in which the device was busy, as the driver counts it."""
@@ -111,7 +110,6 @@ def _read_gpu(handle: Any) -> PowerReading:
         energy_joules=_scaled(ask(pynvml.nvmlDeviceGetTotalEnergyConsumption), 1e-3),
         power_watts=_scaled(ask(pynvml.nvmlDeviceGetPowerUsage), 1e-3),
         clock_hertz=_scaled(ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM), 1e6),
-        memory_clock_hertz=_scaled(ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM), 1e6),
         temperature_celsius=_scaled(ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU), 1.0),
         utilisation=None if usage is None else usage.gpu / 100,
         throttled=_name_reasons(int(ask(reasons) or 0)),

@@ -39,7 +39,7 @@ class Telemetry:
         self._device = device
         self._gpu = PowerMeter(device) if device.startswith("cuda") else None
         self._process = psutil.Process()
-        self._before = _Counters.now(self._process)
+        self._before = _Counters(self._process)
         self._started = self._before.at
 
     def __enter__(self) -> Self:
@@ -73,7 +73,7 @@ class Telemetry:
                 self._interval *= 2
 
     def _look(self) -> TelemetrySample:
-        before, now = self._before, _Counters.now(self._process)
+        before, now = self._before, _Counters(self._process)
         self._before = now
         elapsed = max(1e-6, now.at - before.at)
         return TelemetrySample(
@@ -137,10 +137,6 @@ class _Counters:
         self.disk_written = disk.write_bytes if disk else 0
         self.network_sent = network.bytes_sent if network else 0
         self.network_received = network.bytes_recv if network else 0
-
-    @classmethod
-    def now(cls, process: psutil.Process) -> Self:
-        return cls(process)
 
 
 def _look_at_gpu(device: str, meter: PowerMeter) -> dict[str, Any]:

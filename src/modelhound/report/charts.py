@@ -158,12 +158,12 @@ def metric_axis(metric: str, *, ticks: int | None = None) -> "altair.Axis":
     return altair.Axis(format=form) if ticks is None else altair.Axis(format=form, tickCount=ticks)
 
 
-def share_axis(field: str, title: str | None) -> "altair.X":
-    """Parts of a whole, from nothing to all of it, both ends said."""
+def share_axis(title: str | None) -> "altair.X":
+    """Of the field `share`, parts of a whole: from nothing to all of it, both ends said."""
     import altair
 
     axis = altair.Axis(format=".0%", values=[0, 0.2, 0.4, 0.6, 0.8, 1])
-    return altair.X(f"{field}:Q", title=title, axis=axis, scale=altair.Scale(domain=[0, 1], nice=False))
+    return altair.X("share:Q", title=title, axis=axis, scale=altair.Scale(domain=[0, 1], nice=False))
 
 
 def _draw(chart: Chart) -> dict[str, Any]:

@@ -145,5 +145,5 @@ def _draw_phases(data: Any) -> Any:
 
     y = altair.Y("run:N", title=None, sort=None)
     panels = altair.Facet("model:N", title=None, sort=None, header=altair.Header(labelAnchor="start"))
-    bars = phase_bars(data, PHASES, x=share_axis("share", "share of the job"), y=y, names=["model", "run"])
+    bars = phase_bars(data, PHASES, x=share_axis("share of the job"), y=y, names=["model", "run"])
     return bars.properties(width=250, height=altair.Step(18)).facet(facet=panels, columns=2)

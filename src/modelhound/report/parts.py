@@ -146,7 +146,6 @@ class Remarks:
     """Sentences one below the other."""
 
     sentences: tuple[Sentence, ...]
-    is_warning: bool = False
 
 
 Block: TypeAlias = Chart | ChartPair | Table | Tree | Gallery | Commands | Remarks

@@ -101,11 +101,7 @@ def _phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:
 def _draw_bars(data: Any, models: Sequence[str], order: Sequence[str], field: str, title: str) -> Any:
     import altair
 
-    x = (
-        share_axis("share", title)
-        if field == "share"
-        else altair.X("seconds:Q", title=title, axis=altair.Axis(tickCount=5))
-    )
+    x = share_axis(title) if field == "share" else altair.X("seconds:Q", title=title, axis=altair.Axis(tickCount=5))
     y = altair.Y("configuration:N", title=None, sort=list(order))
     return (
         phase_bars(data, [*PHASES, "other"], x=x, y=y, names=["model", "configuration"])
@@ -232,7 +228,7 @@ def _draw_counts(data: Any, models: Sequence[str]) -> Any:
         altair.Chart(data)
         .mark_bar()
         .encode(
-            x=share_axis("share", "share of the job"),
+            x=share_axis("share of the job"),
             y=altair.Y("items:N", title="items", sort=altair.EncodingSortField("count", order="ascending")),
             color=altair.Color(
                 "group:N",

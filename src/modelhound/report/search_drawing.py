@@ -162,13 +162,13 @@ def draw_phases(data: Any, phases: list[str], field: str) -> Any:
     import altair
 
     seconds = altair.X("seconds:Q", title="seconds", axis=altair.Axis(format=SECONDS))
-    x = seconds if field == "seconds" else share_axis("share", "share of its time")
+    x = seconds if field == "seconds" else share_axis("share of its time")
     y = altair.Y("model:N", sort=altair.EncodingSortField("seconds", op="sum", order="descending"), title=None)
     return phase_bars(data, phases, x=x, y=y, names=["model"]).properties(height=altair.Step(20))
 
 
 def draw_total(data: Any, phases: list[str]) -> Any:
-    return phase_bars(data, phases, x=share_axis("share", None)).properties(height=36)
+    return phase_bars(data, phases, x=share_axis(None)).properties(height=36)
 
 
 def draw_agreement(data: Any, names: list[str]) -> Any:

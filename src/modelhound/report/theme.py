@@ -73,7 +73,6 @@ class Surface:
     """Of links and of what can be pressed."""
     on_accent: str
     good: str
-    bad: str
 
 
 LIGHT = Surface(
@@ -85,7 +84,6 @@ LIGHT = Surface(
     accent=_BLUE,
     on_accent="#ffffff",
     good="#00705a",
-    bad="#b3261e",
 )
 
 DARK = Surface(
@@ -97,7 +95,6 @@ DARK = Surface(
     accent="#93a4ff",
     on_accent="#0d1017",
     good="#57cbad",
-    bad="#ff8a80",
 )
 
 _FONT = "Inter, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"

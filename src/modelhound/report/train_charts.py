@@ -103,7 +103,7 @@ def _draw_phases(data: Any, rows: Sequence[Row]) -> "altair.TopLevelMixin":
 
     used = [phase for phase in _PHASES if any(row["phase"] == phase for row in rows)]
     y = altair.Y("rank:N", title=None, sort=list(dict.fromkeys(str(row["rank"]) for row in rows)))
-    return phase_bars(data, used, x=share_axis("share", "share of the time"), y=y, names=["rank"])
+    return phase_bars(data, used, x=share_axis("share of the time"), y=y, names=["rank"])
 
 
 def _steps(ranks: Sequence[RankTrained]) -> Chart:

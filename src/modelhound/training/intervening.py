@@ -127,7 +127,6 @@ class _Stage:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._epoch = 0
 
     def load_some(self) -> list[Batch]:
         """A few batches to keep; the first ones of an epoch, read in this process."""
