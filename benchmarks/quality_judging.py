@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from modelhound.analysis.foretelling import Law, Lesson, Level, find_level, fit_laws, foretell
-from modelhound.analysis.fusion import Pool, fuse, judge_fusion, learn_fusion, weighted_agreement
 from modelhound.analysis.trials import CYCLES, FULL_EPOCHS, NUM_FOLDS, Trial
+from quality_fusion import Pool, fuse, judge_fusion, learn_fusion, weighted_agreement
 from quality_records import Floats, Records
 from quality_replays import Way, halve, replay_finals, turn_folds
 

@@ -1,14 +1,24 @@
-"""One opinion from many: when it is worth having, and that it is learned from other pools only."""
+"""One opinion from many (benchmarks/quality_fusion.py): when it is worth having, and that it learns from other pools only."""
 
 import dataclasses
+import importlib.util
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from modelhound.analysis.fusion import Pool, fuse, judge_fusion, learn_fusion, weighted_agreement
+FILE = Path(__file__).parents[2] / "benchmarks" / "quality_fusion.py"
+SPECIFICATION = importlib.util.spec_from_file_location(FILE.stem, FILE)
+assert SPECIFICATION is not None
+assert SPECIFICATION.loader is not None
+fusion = importlib.util.module_from_spec(SPECIFICATION)
+SPECIFICATION.loader.exec_module(fusion)
+Pool, fuse, judge_fusion = fusion.Pool, fusion.fuse, fusion.judge_fusion
+learn_fusion, weighted_agreement = fusion.learn_fusion, fusion.weighted_agreement
 
 
-def make_pools(num_pools: int = 6, *, noise: float, seed: int = 0, perfect: bool = False) -> list[Pool]:
+def make_pools(num_pools: int = 6, *, noise: float, seed: int = 0, perfect: bool = False) -> list[Any]:
     """Two scorers that err independently, one that knows nothing, and size."""
     generator = np.random.default_rng(seed)
     pools = []

@@ -2,11 +2,13 @@
 
 In:  pools of models (one per data set) with what each scorer says and, to learn from, their true scores
 Out: a Fusion: a weight for each part; how well it orders pools that it was not learned from, beside its best single part
-Nothing here runs a model. Scorers speak in units of their own, so that only their order within a pool counts (as normal
-scores). Weights are found by ridge regression on the pools' standardised truth, and its strength by leaving one pool out at a
-time. A fusion is worth having only where it beats its best part on pools that were left out; `judge_fusion` says whether. Where
-the same networks stand in every pool, weights may know them and not the scorers: so it is also asked of families of networks
-that were left out of the lessons, as those of a user will be.
+Nothing here runs a model, and as long as no fusion is worth having, nothing in the package asks for one.
+
+Scorers speak in units of their own, so that only their order within a pool counts (as normal scores). Weights are found by
+ridge regression on the pools' standardised truth, and its strength by leaving one pool out at a time. A fusion is worth having
+only where it beats its best part on pools that were left out; `judge_fusion` says whether. Where the same networks stand in
+every pool, weights may know them and not the scorers: so it is also asked of families of networks that were left out of the
+lessons, as those of a user will be.
 """
 
 import itertools
