@@ -3,6 +3,7 @@
     clock      seconds for differences, dates for people
     phases     a Meter: where the time of one job goes
     lanes      what happened at the same time as what
+    laps       where every second of a loop of training steps goes
     memory     the most this process held since somebody began to look
     machine    what machine this is, and which device is meant
     disk       bytes that came from a disk and not from memory

@@ -6,7 +6,6 @@ Nothing here knows a run folder, a command or what will be concluded.
 
     loop          fine_tune: epochs, tests, early stop, resume
     bench         everything laid out; feed, stepping, trainable, recipe, augmenting, losses, layout: its parts
-    accounting    which phase each second belongs to
     distributed   the other ranks
     intervening   parts of a step made free or slower, in turns; delaying makes them slower
     checkpoints   kept, gone on from, read back as models

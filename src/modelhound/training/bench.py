@@ -17,11 +17,11 @@ from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.errors import DataError, RequestError
 from modelhound.features import suitable_batch
 from modelhound.meter import choose_precision
+from modelhound.meter.laps import DeviceLaps, HostLaps, Laps, make_laps
 from modelhound.models import Network
 from modelhound.records import Progress, Watch, silent
 from modelhound.scores.split import draw_held_out, draw_held_out_of_each_class
 from modelhound.settings import RecipeSettings
-from modelhound.training.accounting import DeviceLaps, HostLaps, Laps, make_laps
 from modelhound.training.augmenting import Augmentation, choose_augmentation
 from modelhound.training.delaying import Delays, prepare_delays, slow_down_reading
 from modelhound.training.distributed import Link, synchronise_batchnorm

@@ -3,7 +3,7 @@
 In:  a stage of the training loop and seconds
 Out: the same loop, slower there
 Where a delay lengthens the step by itself, the stage is on the critical path; where it does not, something else hides it.
-Nothing here measures but how fast a GPU counts.
+Nothing here knows what the stage does.
 """
 
 import functools
@@ -14,10 +14,12 @@ from typing import Self
 
 from modelhound.data import Dataset
 from modelhound.data.source import Item, Reader
+from modelhound.meter import SamplingPlan, take_samples
 
 __all__ = ["Delays", "delay", "prepare_delays", "slow_down_reading"]
 
 _CYCLES_TO_COUNT = 20_000_000  # some hundredths of a second
+_ONCE = SamplingPlan(warm_up_seconds=0.0, least_warm_ups=0, most_warm_ups=0, least_samples=1, most_samples=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +58,10 @@ def _cycles_per_second(device: int) -> float:
     """Of a GPU under load: the first count wakes it up, the second is timed."""
     import torch
 
+    count = functools.partial(torch.cuda._sleep, _CYCLES_TO_COUNT)
     with torch.cuda.device(device):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        torch.cuda._sleep(_CYCLES_TO_COUNT)  # type: ignore[no-untyped-call]
-        start.record()
-        torch.cuda._sleep(_CYCLES_TO_COUNT)  # type: ignore[no-untyped-call]
-        end.record()
-        end.synchronize()
-        return float(_CYCLES_TO_COUNT / (start.elapsed_time(end) / 1000))
+        (seconds,) = take_samples(count, _ONCE, device=f"cuda:{device}").seconds
+    return _CYCLES_TO_COUNT / seconds
 
 
 def slow_down_reading(dataset: Dataset, seconds_per_item: float) -> Dataset:

@@ -22,7 +22,7 @@ import torch
 from modelhound.data import Batch, Dataset, InputForm, Tokenising, load_batches
 from modelhound.data.loading import BATCHES_AHEAD, useful_workers
 from modelhound.errors import RequestError
-from modelhound.training.accounting import Arrival, Laps
+from modelhound.meter.laps import Arrival, Laps
 from modelhound.training.layout import image_layout
 
 __all__ = ["Course", "Moved", "choose_workers", "move_batches"]

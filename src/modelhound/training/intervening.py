@@ -24,8 +24,8 @@ import torch
 from modelhound.data import Batch
 from modelhound.data.recommended import item_kind
 from modelhound.meter import count_cores, seconds_now
+from modelhound.meter.laps import make_laps
 from modelhound.records import Block, BlocksMeasured, Progress, Watch, silent
-from modelhound.training.accounting import make_laps
 from modelhound.training.bench import Bench
 from modelhound.training.delaying import slow_down_reading
 from modelhound.training.feed import Course, Moved, move, move_batches

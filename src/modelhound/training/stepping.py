@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from modelhound.errors import ModelError, is_out_of_memory
+from modelhound.meter.laps import Laps
 from modelhound.settings import RecipeSettings, Task
-from modelhound.training.accounting import Laps
 from modelhound.training.augmenting import Augmentation
 from modelhound.training.delaying import delay
 from modelhound.training.distributed import Link

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from modelhound.meter.laps import make_laps
 from modelhound.records import Operator, OperatorsProfiled
 from modelhound.store import write_file
-from modelhound.training.accounting import make_laps
 from modelhound.training.bench import Bench
 from modelhound.training.feed import move_batches
 from modelhound.training.intervening import left_as_it_was

@@ -1,4 +1,4 @@
-"""Where every second of the loop goes, for next to nothing.
+"""Where every second of a loop of training steps goes, for next to nothing.
 
 In:  the loop calls `lap(phase)` whenever a phase ends
 Out: for each phase of a step one sample per step; samples of what happens between steps; they add up to the wall clock
@@ -12,13 +12,14 @@ is charged to whatever the host was waiting for: data, or a copy that was on its
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-
-from modelhound.meter import seconds_now
+from modelhound.meter.clock import seconds_now
 from modelhound.records import PhaseSamples
 from modelhound.records.train import STEP_PHASES
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Arrival", "DeviceLaps", "HostLaps", "Laps", "make_laps"]
 
@@ -33,7 +34,7 @@ class Arrival:
 
     __slots__ = ("copied", "copying")
 
-    def __init__(self, copying: torch.cuda.Event, copied: torch.cuda.Event) -> None:
+    def __init__(self, copying: "torch.cuda.Event", copied: "torch.cuda.Event") -> None:
         self.copying, self.copied = copying, copied
 
 
@@ -49,7 +50,7 @@ class Laps(Protocol):
     def arrive(self, arrival: Arrival | None, *, is_first: bool) -> None:
         """A batch is there: on a GPU, since the lap before data were waited for or copied."""
 
-    def lap_backward(self, sent_at: float, sent_event: torch.cuda.Event | None) -> None:
+    def lap_backward(self, sent_at: float, sent_event: "torch.cuda.Event | None") -> None:
         """The backward pass is over; the last gradients were sent at the given time, 0 and None where none were."""
 
     def end_step(self) -> None:
@@ -82,7 +83,7 @@ class HostLaps:
     def arrive(self, arrival: Arrival | None, *, is_first: bool) -> None:
         self.lap(FIRST_BATCH if is_first else "wait for data")
 
-    def lap_backward(self, sent_at: float, sent_event: torch.cuda.Event | None) -> None:
+    def lap_backward(self, sent_at: float, sent_event: "torch.cuda.Event | None") -> None:
         if sent_at > self._last:
             self._now["backward"] += sent_at - self._last
             self._last = sent_at
@@ -124,7 +125,7 @@ class DeviceLaps:
         self._logging_seconds = 0.0
 
     def begin(self) -> None:
-        torch.cuda.synchronize(self._device)
+        self._synchronise()
         self._host.begin()
         self._last = self._record()
 
@@ -142,7 +143,7 @@ class DeviceLaps:
         self._logging_seconds = 0.0
         self._host.lap("other")
 
-    def lap_backward(self, sent_at: float, sent_event: torch.cuda.Event | None) -> None:
+    def lap_backward(self, sent_at: float, sent_event: "torch.cuda.Event | None") -> None:
         if sent_event is not None:
             self._marks.append(_Mark("backward", sent_event))
             self.lap("communication")
@@ -162,7 +163,7 @@ class DeviceLaps:
         self._read(wait=True)
         self._host.lap("other")
         yield
-        torch.cuda.synchronize(self._device)
+        self._synchronise()
         self._host.lap(phase)
         self._last = self._record()
 
@@ -173,17 +174,24 @@ class DeviceLaps:
 
     @property
     def wall_seconds(self) -> float:
-        torch.cuda.synchronize(self._device)
+        self._synchronise()
         return self._host.wall_seconds
 
-    def _record(self) -> torch.cuda.Event:
+    def _synchronise(self) -> None:
+        import torch
+
+        torch.cuda.synchronize(self._device)
+
+    def _record(self) -> "torch.cuda.Event":
+        import torch
+
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def _read(self, *, wait: bool) -> None:
         if wait:
-            torch.cuda.synchronize(self._device)
+            self._synchronise()
         while self._marks and (wait or self._marks[0].event.query()):  # type: ignore[no-untyped-call]
             self._charge(self._marks.popleft())
 
@@ -216,7 +224,7 @@ class _Mark:
     __slots__ = ("arrival", "event", "logging_seconds", "phase")
 
     def __init__(
-        self, phase: str, event: torch.cuda.Event, arrival: Arrival | None = None, logging_seconds: float = 0.0
+        self, phase: str, event: "torch.cuda.Event", arrival: Arrival | None = None, logging_seconds: float = 0.0
     ) -> None:
         self.phase, self.event, self.arrival, self.logging_seconds = phase, event, arrival, logging_seconds
 
