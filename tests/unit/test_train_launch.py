@@ -131,7 +131,7 @@ def test_a_job_that_is_submitted_again_is_not_misled_by_what_the_one_before_left
     monkeypatch.setattr(ranks, "run_agent", join)
     for job in ("7.0", "8.0"):
         (tmp_path / job / "ranks").mkdir(parents=True)
-        request = ranks._Request(
+        request = ranks.LaunchRequest(
             function="os:getpid",
             argument=None,
             device="cpu",

@@ -32,7 +32,7 @@ from modelhound.analysis.samples import check_seconds, log_median_error, median_
 from modelhound.analysis.wording import Axis, each_text, interval_text, number_text, seconds_text, share_text, size_text
 from modelhound.errors import RequestError
 
-__all__ = ["Exponent", "Law", "LawFit", "SweepPoint", "fit_law", "seconds_by_law"]
+__all__ = ["LEAST_SIZES", "Exponent", "Law", "LawFit", "SweepPoint", "fit_law", "seconds_by_law"]
 
 POINT_SCATTER = 0.02
 UNKNOWN_ERROR = 0.05  # of a median that came without samples or interval

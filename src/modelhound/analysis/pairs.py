@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from modelhound.records import PairRegret, TopCount
 
 __all__ = [
-    "NUM_TOP",
     "TOLERANCE",
     "Pair",
     "PairTimes",
@@ -29,7 +28,7 @@ __all__ = [
     "scatter",
 ]
 
-NUM_TOP = 3
+_NUM_TOP = 3
 TOLERANCE = 0.02
 """Within so much of the best, a pair is good enough."""
 
@@ -74,7 +73,7 @@ class PairTimes:
         return np.where(np.isnan(found), np.inf, found)
 
 
-def count_top(times: PairTimes, num_top: int = NUM_TOP) -> tuple[TopCount, ...]:
+def count_top(times: PairTimes, num_top: int = _NUM_TOP) -> tuple[TopCount, ...]:
     """How often each pair is among the best `num_top` of a model, most often first; pairs that never are stay out."""
     counts: dict[Pair, int] = {}
     for row in times.seconds:

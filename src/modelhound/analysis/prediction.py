@@ -29,6 +29,7 @@ from modelhound.analysis.fitting import Floats, fit_terms, join_terms
 from modelhound.errors import RequestError
 
 __all__ = [
+    "LEAST_ANCHORS",
     "Anchor",
     "PredictedTime",
     "PredictionError",

@@ -17,7 +17,7 @@ from scipy import stats
 
 from modelhound.records import ModelDropped, ModelMeasured, RankedModel, Ranking, unpack_items
 
-__all__ = ["rank_agreement", "rank_models", "resample_means", "share_interval"]
+__all__ = ["Floats", "rank_agreement", "rank_models", "resample_means", "share_interval"]
 
 _NUM_RESAMPLES = 2000
 _RESAMPLE_CHUNK_ITEMS = 500_000  # weights held at once: 4 MB, which stay in the cache, and new memory is slow

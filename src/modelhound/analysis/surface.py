@@ -23,7 +23,7 @@ from scipy import linalg, special
 
 from modelhound.analysis.pairs import Pair, PairTimes, find_unrest, scatter
 
-__all__ = ["COMPOSED", "Belief", "Doubt", "Drift", "believe", "choose_next"]
+__all__ = ["Belief", "Doubt", "Drift", "believe", "choose_next"]
 
 _NUM_VERSIONS = 400
 _NO_WORKERS = 1 / 8  # far below one: nothing overlaps and nothing is forked, so it is wrong in ways of its own
@@ -66,7 +66,7 @@ class Doubt:
     along_workers: float = 1.8
 
 
-COMPOSED = Doubt(
+_COMPOSED = Doubt(
     of_model=0.3,
     of_batch=0.07,
     of_workers=0.10,
@@ -134,7 +134,7 @@ def believe(
     *,
     when: Runs | None = None,
     guessed: NDArray[np.bool_] | None = None,
-    doubt: Doubt = COMPOSED,
+    doubt: Doubt = _COMPOSED,
     noise: float | None = None,
     unrest: float | None = None,
 ) -> Belief:

@@ -14,6 +14,6 @@ Nothing here knows a network or an item, and nothing here ends a search: what en
 gets another folder beside v1, and each leaves the other alone.
 """
 
-from modelhound.feature_store.keeping import DEFAULT_LIMIT_BYTES, FeatureStore, Found
+from modelhound.feature_store.keeping import FeatureStore
 
-__all__ = ["DEFAULT_LIMIT_BYTES", "FeatureStore", "Found"]
+__all__ = ["FeatureStore"]

@@ -12,6 +12,6 @@
 Nothing here knows what the features are for.
 """
 
-from modelhound.features.plain import Extracted, arrange, build_network, extract_features, load_network, suitable_batch
+from modelhound.features.plain import arrange, build_network, extract_features, load_network, suitable_batch
 
-__all__ = ["Extracted", "arrange", "build_network", "extract_features", "load_network", "suitable_batch"]
+__all__ = ["arrange", "build_network", "extract_features", "load_network", "suitable_batch"]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from modelhound.data import Dataset, InputForm, OwnTransform, Tokenising
-from modelhound.data.decode.decoded import DecodedChunk, decode
+from modelhound.data.decode import DecodedChunk, decode
 from modelhound.data.decode.decoders import Choice
 from modelhound.data.tokens import TokenisedTexts, tokenise_once
 from modelhound.meter import Lanes

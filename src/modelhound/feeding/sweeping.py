@@ -25,9 +25,9 @@ from modelhound.feeding.pages import count_bytes, files_of, forget_pages, touch_
 from modelhound.feeding.runs import make_batch, measure_load, measure_steps, shorten, why_not
 from modelhound.records import LoadMeasured, PairFailed, Progress
 
-__all__ = ["COMPUTE_ALONE", "LOAD_ALONE", "Laws", "compose_run", "expect_runs", "find_laws"]
+__all__ = ["Laws", "compose_run", "expect_runs", "find_laws"]
 
-COMPUTE_ALONE, LOAD_ALONE = "compute alone", "load alone"
+_COMPUTE_ALONE, _LOAD_ALONE = "compute alone", "load alone"
 
 _STEP_SHARE = 4  # the largest batch whose steps are measured is this part of a run; larger ones follow by a line
 _NUM_VISITS = 2
@@ -130,7 +130,7 @@ def _measure_steps(study: Study, ledger: Ledger) -> None:
         num_known = sum((each.model, each.batch) == (model, batch) for each in ledger.steps)
         # a larger batch needs more of whatever was missing for a smaller one
         smaller = [each for each in batches if each <= batch]
-        if num_known > visit or any(ledger.has_failed(model, (each, 0), COMPUTE_ALONE) for each in smaller):
+        if num_known > visit or any(ledger.has_failed(model, (each, 0), _COMPUTE_ALONE) for each in smaller):
             continue
         ledger.measure(
             lambda network=network, model=model, batch=batch: measure_steps(  # type: ignore[misc]
@@ -138,7 +138,7 @@ def _measure_steps(study: Study, ledger: Ledger) -> None:
             ),
             model=model,
             pair=(batch, 0),
-            phase=COMPUTE_ALONE,
+            phase=_COMPUTE_ALONE,
         )
     study.watch(Progress(task="computing alone", done=len(plan), total=len(plan)))
 
@@ -187,7 +187,7 @@ def _measure_loads(
         known = [
             each for each in ledger.loads if (each.form, each.batch, each.workers) == (name, *pair) and each is not cold
         ]
-        if known or ledger.has_failed(None, pair, LOAD_ALONE):
+        if known or ledger.has_failed(None, pair, _LOAD_ALONE):
             continue
         _measure_one_load(study, ledger, study.networks[examples[name]].preprocessing, name, pair, bytes_per_item)
     study.watch(Progress(task="loading alone", done=len(plan), total=len(plan)))
@@ -224,7 +224,7 @@ def _measure_one_load(
             ),
             model=None,
             pair=pair,
-            phase=LOAD_ALONE,
+            phase=_LOAD_ALONE,
         )
         if not worked or ledger.loads[-1].arrivals[-1] > _SOON_AGAIN:
             break
@@ -279,7 +279,7 @@ def _refuse_too_large(study: Study, ledger: Ledger, bytes_per_item: float) -> No
 
 def _refused(study: Study, pair: Pair, reason: str) -> PairFailed:
     return PairFailed(
-        item_kind=study.item_kind, for_model=None, batch=pair[0], workers=pair[1], phase=LOAD_ALONE, error=reason
+        item_kind=study.item_kind, for_model=None, batch=pair[0], workers=pair[1], phase=_LOAD_ALONE, error=reason
     )
 
 
@@ -290,7 +290,7 @@ def _failed_cells(study: Study, ledger: Ledger) -> set[tuple[int, int]]:
         for row, model in enumerate(study.models):
             for column, (batch, workers) in enumerate(study.pairs):
                 same_pair = (batch, workers) == (failure.batch, failure.workers)
-                too_large = failure.phase == COMPUTE_ALONE and batch >= failure.batch
+                too_large = failure.phase == _COMPUTE_ALONE and batch >= failure.batch
                 if failure.for_model in (None, model) and (same_pair or too_large):
                     found.add((row, column))
     return found

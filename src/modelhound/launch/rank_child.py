@@ -15,7 +15,7 @@ import msgspec
 import psutil
 
 from modelhound.errors import HoundError
-from modelhound.launch.ranks import _PARENT, _REQUEST, _GaveUp, _Request, put_file
+from modelhound.launch.ranks import PARENT, REQUEST, GaveUp, LaunchRequest, put_file
 from modelhound.records import to_plain
 
 _DISTRIBUTED_FAULT, _ORPHANED = 3, 4
@@ -29,14 +29,14 @@ def main(folder: Path) -> int:
     log = os.open(folder / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(log, stream)
-    request = msgspec.json.decode((folder / _REQUEST).read_bytes(), type=_Request)
+    request = msgspec.json.decode((folder / REQUEST).read_bytes(), type=LaunchRequest)
     sys.path[:] = list(dict.fromkeys([*request.search_path, *sys.path]))
-    if _PARENT in os.environ:
-        end_with(int(os.environ[_PARENT]))
+    if PARENT in os.environ:
+        end_with(int(os.environ[PARENT]))
     try:
         value = _call(request)
     except HoundError as error:
-        gave_up = _GaveUp(error=type(error).__name__, message=str(error))
+        gave_up = GaveUp(error=type(error).__name__, message=str(error))
         put_file(folder / f"rank-{rank}.error", msgspec.json.encode(gave_up))
         return 1
     except Exception:  # a fault of ours or of a library: the log's tail tells the parent
@@ -61,7 +61,7 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _call(request: _Request) -> Any:
+def _call(request: LaunchRequest) -> Any:
     import torch
     from torch import distributed
 

@@ -32,14 +32,14 @@ from modelhound.launch.environment import child_environment
 from modelhound.launch.fresh import name_ending
 from modelhound.records import Progress, Watch, silent
 
-__all__ = ["Cluster", "follow", "put_file", "run_agent", "run_on_ranks"]
+__all__ = ["PARENT", "REQUEST", "Cluster", "GaveUp", "LaunchRequest", "follow", "put_file", "run_agent", "run_on_ranks"]
 
 _TAIL_LINES, _TAIL_CHARACTERS = 5, 600
 _FRAME = re.compile(r"\s|Traceback \(most recent|frame #\d|The above exception|During handling of")
 _POLL_SECONDS = 0.1
 _FOLLOW_SECONDS = 1.0
-_REQUEST = "request.json"
-_PARENT = "MODELHOUND_PARENT"  # in the environment of ranks: the process that they end with
+REQUEST = "request.json"
+PARENT = "MODELHOUND_PARENT"  # in the environment of ranks: the process that they end with
 _PATIENCE_SECONDS = 10.0  # for ranks to end after they were told to
 
 
@@ -76,7 +76,7 @@ class Cluster:
         return replace(self, num_nodes=num_nodes)
 
 
-class _Request(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the children are told, in a file beside theirs."""
 
     function: str
@@ -92,7 +92,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     """Other nodes take part in launches of their own job only."""
 
 
-class _GaveUp(msgspec.Struct, frozen=True, kw_only=True):
+class GaveUp(msgspec.Struct, frozen=True, kw_only=True):
     """Why a rank gave up: one of our own errors, which the caller shall see as such."""
 
     error: str
@@ -119,7 +119,7 @@ def run_on_ranks(
     for old in folder.glob("rank-*"):
         old.unlink()
     cluster = (cluster or Cluster()).for_ranks(num_ranks)
-    request = _Request(
+    request = LaunchRequest(
         function=function,
         argument=argument,
         device=device,
@@ -130,13 +130,13 @@ def run_on_ranks(
         number=uuid.uuid4().hex,
         job=cluster.job,
     )
-    put_file(folder / _REQUEST, msgspec.json.encode(request))
+    put_file(folder / REQUEST, msgspec.json.encode(request))
     try:
         last_words = run_agent(
             folder, num_ranks=num_ranks, number=request.number, cluster=cluster, environment=environment, watch=watch
         )
     finally:
-        (folder / _REQUEST).unlink(missing_ok=True)  # nobody shall wait for a launch that is over
+        (folder / REQUEST).unlink(missing_ok=True)  # nobody shall wait for a launch that is over
     if last_words is not None:
         raise _explain(folder, num_ranks, last_words)
     return [msgspec.json.decode((folder / f"rank-{rank}.json").read_bytes()) for rank in range(num_ranks)]
@@ -147,9 +147,9 @@ def follow(root: Path, cluster: Cluster, *, environment: Mapping[str, str] | Non
     has put up the sign that all is done."""
     seen: set[str] = set()
     while not (root / cluster.over).exists():
-        for path in root.glob(f"*/*/{_REQUEST}"):
+        for path in root.glob(f"*/*/{REQUEST}"):
             with contextlib.suppress(OSError, msgspec.DecodeError):
-                request = msgspec.json.decode(path.read_bytes(), type=_Request)
+                request = msgspec.json.decode(path.read_bytes(), type=LaunchRequest)
                 if request.number in seen or request.job != cluster.job:
                     continue
                 seen.add(request.number)
@@ -197,7 +197,7 @@ def run_agent(
     with words.open("wb") as output:
         agent = subprocess.Popen(
             command,
-            env=child_environment({**(environment or {}), _PARENT: str(os.getpid())}),
+            env=child_environment({**(environment or {}), PARENT: str(os.getpid())}),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -243,7 +243,7 @@ def _explain(folder: Path, num_ranks: int, last_words: str) -> HoundError:
     """The first thing that went wrong, as one of our errors."""
     for rank in range(num_ranks):
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            gave_up = msgspec.json.decode((folder / f"rank-{rank}.error").read_bytes(), type=_GaveUp)
+            gave_up = msgspec.json.decode((folder / f"rank-{rank}.error").read_bytes(), type=GaveUp)
             kind = getattr(errors, gave_up.error, RankError)
             return kind(gave_up.message) if issubclass(kind, HoundError) else RankError(gave_up.message)
     failed = [

@@ -10,13 +10,12 @@ from modelhound.models.catalogue import (
     source_of,
     stamp_own,
 )
-from modelhound.models.source import ModelCard, ModelRef, ModelSource, Network, Weights, suitable_layout
+from modelhound.models.source import ModelCard, ModelRef, Network, Weights, suitable_layout
 
 __all__ = [
     "SOURCES",
     "ModelCard",
     "ModelRef",
-    "ModelSource",
     "Network",
     "Weights",
     "check_any_fits",

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from modelhound.models.tensor_files import FileTensors
 
 __all__ = [
-    "PICKLED",
     "WEIGHT_SUFFIXES",
     "choose_weights",
     "count_tensors",
@@ -30,8 +29,8 @@ __all__ = [
     "shard_names",
 ]
 
-PICKLED = (".bin", ".pt", ".pth", ".ckpt")
-WEIGHT_SUFFIXES = (".safetensors", *PICKLED)
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+WEIGHT_SUFFIXES = (".safetensors", *_PICKLED)
 
 _INDEX = ".index.json"
 _USUAL = (
@@ -106,7 +105,7 @@ def read_tensors(model: str, path: Path) -> Weights:
         return {name: tensor for shard in shards for name, tensor in _read_pickled(model, shard).items()}
     if path.suffix == ".safetensors":
         return _read_safetensors(model, [path])
-    if path.suffix in PICKLED:
+    if path.suffix in _PICKLED:
         return _read_pickled(model, path)
     raise ModelError(
         f"cannot read weights of {model} from {path.name!r}: expected a file that ends with {', '.join(WEIGHT_SUFFIXES)}; "

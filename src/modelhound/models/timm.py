@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from modelhound.data import Modality
 
-__all__ = ["TimmSource", "classifier_of", "mould_of", "pooled_features"]
+__all__ = ["TimmSource", "classifier_of", "mould_of", "pooled_features", "wrap_timm_module"]
 
 
 class TimmSource:

@@ -15,9 +15,9 @@ from typing import Any
 from modelhound.errors import RequestError
 from modelhound.models.source import ModelCard
 
-__all__ = ["FIELDS", "parse_where"]
+__all__ = ["parse_where"]
 
-FIELDS: dict[str, Callable[[ModelCard], Any]] = {
+_FIELDS: dict[str, Callable[[ModelCard], Any]] = {
     "name": lambda card: card.model.partition(":")[2],
     "source": lambda card: card.model.partition(":")[0],
     "family": lambda card: card.family,
@@ -86,11 +86,11 @@ def _understand(node: ast.expr, text: str) -> _Value:
         case ast.Tuple(elts=items) | ast.List(elts=items):
             members = [_understand(each, text) for each in items]
             return lambda card: tuple(member(card) for member in members)
-        case ast.Name(id=name) if name in FIELDS:
-            return FIELDS[name]
+        case ast.Name(id=name) if name in _FIELDS:
+            return _FIELDS[name]
         case ast.Name(id=name):
-            close = difflib.get_close_matches(name, FIELDS, n=1)
-            advice = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(FIELDS)}"
+            close = difflib.get_close_matches(name, _FIELDS, n=1)
+            advice = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(_FIELDS)}"
             raise _refuse(text, _column(node, text), f"there is no {name!r}, {advice}")
         case _:
             raise _refuse(text, _column(node, text), "expected comparisons joined by and, or, not")

@@ -27,9 +27,9 @@ from modelhound.scores.feature_set import Score
 from modelhound.scores.groundwork import Nearest
 from modelhound.scores.outcomes import judge_items
 
-__all__ = ["BLOCK_ROWS", "MOST_NEIGHBOURS", "choose_num_neighbours", "score_by_knn"]
+__all__ = ["BLOCK_ROWS", "choose_num_neighbours", "score_by_knn"]
 
-MOST_NEIGHBOURS = 5
+_MOST_NEIGHBOURS = 5
 BLOCK_ROWS = 2048  # a block of similarities has 16 MiB
 _UNSURE = 4e-6  # float32 similarities of some thousand features are off by less than half of this
 _TIE = 1e-9  # similarities are at most 1 and computed to about 1e-15
@@ -38,12 +38,12 @@ _VOTES = 1e-6  # shared seats are fractions, so equal numbers of votes are equal
 
 def score_by_knn(algebra: Algebra, *, seed: int) -> Score:
     """The mean leave-one-out outcome of a vote among the nearest neighbours."""
-    most = choose_num_neighbours(algebra.counts) if algebra.task == "classification" else MOST_NEIGHBOURS
+    most = choose_num_neighbours(algebra.counts) if algebra.task == "classification" else _MOST_NEIGHBOURS
     num_neighbours = min(most, algebra.num_items - 1)
     vectors = _UnitVectors(algebra)
     # one more than the most that could be asked for, so that other labels find what they need
     similar, neighbours = algebra.nearest(
-        lambda: _find_nearest(vectors, min(MOST_NEIGHBOURS, algebra.num_items - 1) + 1)
+        lambda: _find_nearest(vectors, min(_MOST_NEIGHBOURS, algebra.num_items - 1) + 1)
     )
     unsure = similar[:, num_neighbours - 1] - similar[:, num_neighbours] <= _UNSURE
     similar, neighbours = similar[:, :num_neighbours], neighbours[:, :num_neighbours]
@@ -65,7 +65,7 @@ def score_by_knn(algebra: Algebra, *, seed: int) -> Score:
 def choose_num_neighbours(counts: torch.Tensor) -> int:
     """As many as every item could find in its own class, at least 1 and at most 5."""
     # a class of one item has no say: that item cannot be got right with any k
-    return max(1, min(MOST_NEIGHBOURS, int(counts[counts >= 2].min()) - 1))
+    return max(1, min(_MOST_NEIGHBOURS, int(counts[counts >= 2].min()) - 1))
 
 
 class _UnitVectors:

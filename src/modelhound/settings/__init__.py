@@ -6,11 +6,11 @@ Nothing here opens a file, imports torch or looks for a device: settings describ
 `data` and `models` hold what several verbs ask, `checks` how values are put right or refused.
 """
 
-from modelhound.settings.breakeven import ASSUMABLE, BREAKEVEN_MODELS, BreakevenSettings
-from modelhound.settings.checks import parse_bytes, parse_share, split_list
-from modelhound.settings.data import ROLES, DataSettings
-from modelhound.settings.latency import LATENCY_MODELS, PRECISIONS, LatencySettings
-from modelhound.settings.loader import KINDS, TUNABLE, LoaderFile, LoaderSearchSettings, LoaderSettings
+from modelhound.settings.breakeven import BREAKEVEN_MODELS, BreakevenSettings
+from modelhound.settings.checks import parse_share, split_list
+from modelhound.settings.data import DataSettings
+from modelhound.settings.latency import LATENCY_MODELS, LatencySettings
+from modelhound.settings.loader import LoaderFile, LoaderSearchSettings, LoaderSettings
 from modelhound.settings.models import DEFAULT_MODELS, PLAIN, ModelSettings
 from modelhound.settings.prepare import PrepareSettings
 from modelhound.settings.profile import PROFILE_MODELS, LastLayers, ProfileSettings
@@ -21,35 +21,26 @@ from modelhound.settings.scorers import (
     METRICS,
     SCORERS,
     SCORERS_BEYOND_CLASSES,
-    TASKS,
     Task,
     decisive_scorer,
     scorers_for,
 )
 from modelhound.settings.search import DEFAULT_TOP, MOST_FINALISTS, SearchSettings
-from modelhound.settings.train import DEFAULT_TRAINED_MODELS, MODES, RecipeSettings, TrainSettings
+from modelhound.settings.train import RecipeSettings, TrainSettings
 
 __all__ = [
     "ACCURACY_SCORERS",
-    "ASSUMABLE",
     "BREAKEVEN_MODELS",
     "DEFAULT_MODELS",
     "DEFAULT_SCORERS",
     "DEFAULT_TOP",
-    "DEFAULT_TRAINED_MODELS",
-    "KINDS",
     "LATENCY_MODELS",
     "METRICS",
-    "MODES",
     "MOST_FINALISTS",
     "PLAIN",
-    "PRECISIONS",
     "PROFILE_MODELS",
-    "ROLES",
     "SCORERS",
     "SCORERS_BEYOND_CLASSES",
-    "TASKS",
-    "TUNABLE",
     "BreakevenSettings",
     "DataSettings",
     "LastLayers",
@@ -66,7 +57,6 @@ __all__ = [
     "Task",
     "TrainSettings",
     "decisive_scorer",
-    "parse_bytes",
     "parse_chart_formats",
     "parse_share",
     "scorers_for",

@@ -21,9 +21,9 @@ from modelhound.settings.checks import (
 from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 
-__all__ = ["AUTO", "KINDS", "TUNABLE", "LoaderFile", "LoaderSearchSettings", "LoaderSettings"]
+__all__ = ["KINDS", "TUNABLE", "LoaderFile", "LoaderSearchSettings", "LoaderSettings"]
 
-AUTO = ("auto",)
+_AUTO = ("auto",)
 KINDS = ("raw", "preprocessed")
 """Items as they are, to be decoded and normalised; items as `hound prepare` writes them, only to be read."""
 
@@ -83,13 +83,13 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
 
     _: KW_ONLY
 
-    batch: tuple[int | str, ...] = AUTO
+    batch: tuple[int | str, ...] = _AUTO
     """Batch sizes to choose from, such as 32,64,128; auto suits the device."""
 
-    workers: tuple[int | str, ...] = AUTO
+    workers: tuple[int | str, ...] = _AUTO
     """Numbers of loader processes to choose from, such as 0,1,2; auto goes from 0 to the number of cores."""
 
-    kind: tuple[str, ...] = AUTO
+    kind: tuple[str, ...] = _AUTO
     """raw (decoded and normalised), preprocessed (only read; made for the time being if need be); auto is what the data are."""
 
     length: int | None = None
@@ -143,7 +143,7 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
         for name in ("run", "out"):
             if isinstance(getattr(self, name), str):
                 tidy(self, name, Path(getattr(self, name)))
-        if self.kind != AUTO:
+        if self.kind != _AUTO:
             check_choices("kind", self.kind, KINDS)
         if self.tune:
             check_choices("tune", self.tune, TUNABLE)
@@ -168,6 +168,6 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
 
 def _numbers(name: str, given: object, *, least: int) -> tuple[int | str, ...]:
     """Different whole numbers in order, or auto."""
-    if given in ("auto", AUTO, list(AUTO)):
-        return AUTO
+    if given in ("auto", _AUTO, list(_AUTO)):
+        return _AUTO
     return tuple(sorted(whole_numbers(name, given, least=least, such_as="32,64" if least else "0,1,2")))

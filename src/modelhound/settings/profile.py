@@ -11,7 +11,7 @@ from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 from modelhound.settings.scorers import SCORERS
 
-__all__ = ["PROFILE_MODELS", "QUICK_BATCHES", "USUAL_BATCHES", "LastLayers", "ProfileSettings"]
+__all__ = ["PROFILE_MODELS", "LastLayers", "ProfileSettings"]
 
 PROFILE_MODELS = {
     "image": (
@@ -26,7 +26,7 @@ PROFILE_MODELS = {
 }
 """What --models auto means here: those that the research on bottlenecks looked at, by what the items are."""
 
-USUAL_BATCHES, QUICK_BATCHES = 50, 5
+_USUAL_BATCHES, _QUICK_BATCHES = 50, 5
 _USUAL_WARMUP, _QUICK_WARMUP = 5, 1
 _USUAL_REPEATS, _QUICK_REPEATS = 3, 2
 _MOST_HEADS = 64
@@ -160,7 +160,7 @@ class ProfileSettings(ModelSettings, DataSettings):
         return () if _is_count(self.heads[0]) else self.heads
 
     def num_batches(self) -> int:
-        return self.batches or (QUICK_BATCHES if self.quick else USUAL_BATCHES)
+        return self.batches or (_QUICK_BATCHES if self.quick else _USUAL_BATCHES)
 
     def num_repeats(self) -> int:
         return self.repeats or (_QUICK_REPEATS if self.quick else _USUAL_REPEATS)

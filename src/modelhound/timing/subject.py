@@ -20,7 +20,7 @@ from modelhound.settings import ModelSettings
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Subject", "build_subject", "describe_subject"]
+__all__ = ["Modality", "Subject", "build_subject", "describe_subject"]
 
 _NUM_CHANNELS = 3
 _FEW_TOKENS = 1000  # ids that any vocabulary has

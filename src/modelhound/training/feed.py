@@ -25,7 +25,7 @@ from modelhound.errors import RequestError
 from modelhound.meter.laps import Arrival, Laps
 from modelhound.training.layout import image_layout
 
-__all__ = ["Course", "Moved", "choose_workers", "move_batches"]
+__all__ = ["Course", "Moved", "choose_workers", "move", "move_batches"]
 
 _MOST_POSITIONS = 1 << 20  # of one stream: a data set repeats its names for every one of them
 _STEPS_AHEAD = 2

@@ -36,7 +36,7 @@ from modelhound.training.losses import LossLog, check_finite
 from modelhound.training.stepping import use_precision
 from modelhound.training.trainable import Trainable, evaluate_batch
 
-__all__ = ["Trained", "fine_tune", "train"]
+__all__ = ["Trained", "fine_tune", "prepare_to_learn", "train"]
 
 _CLASSES_FOR_TOP5 = 6
 _SECONDS_BETWEEN_WORDS = 0.1

@@ -12,9 +12,9 @@ from functools import lru_cache
 
 from modelhound.data.source import UnreadableItemError
 
-__all__ = ["LEADS_OUT", "leads_out", "open_inside"]
+__all__ = ["leads_out", "open_inside"]
 
-LEADS_OUT = "it is a link that leads out of the data folder, add --follow-links if you trust it"
+_LEADS_OUT = "it is a link that leads out of the data folder, add --follow-links if you trust it"
 
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # not to wait for a named pipe that nobody writes to
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -27,7 +27,7 @@ def open_inside(root: str, path: str, *, follow_links: bool) -> int:
         return os.open(whole, _READ)
     if not _NO_LINK or not _is_inside(root, whole[: whole.rfind("/")]):
         if leads_out(root, path):
-            raise UnreadableItemError(LEADS_OUT)
+            raise UnreadableItemError(_LEADS_OUT)
         return os.open(whole, _READ)
     # The usual file is asked for once. Threads that read many files spend their time waiting for Python's lock, which every
     # question to the system lets go of.
@@ -37,7 +37,7 @@ def open_inside(root: str, path: str, *, follow_links: bool) -> int:
         if error.errno != errno.ELOOP:
             raise
     if leads_out(root, path):
-        raise UnreadableItemError(LEADS_OUT)
+        raise UnreadableItemError(_LEADS_OUT)
     return os.open(whole, _READ)
 
 
