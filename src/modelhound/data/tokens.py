@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from modelhound.data.dataset import Dataset
+from modelhound.data.loading import check_modality
 from modelhound.data.tokenising import Tokenising, load_tokenizer, tokenise
-from modelhound.errors import ModelError, RequestError
+from modelhound.errors import RequestError
 from modelhound.records import Progress, Watch, silent
 
 if TYPE_CHECKING:
@@ -97,10 +98,8 @@ def tokenise_once(
     dataset: Dataset, tokenisings: Sequence[Tokenising], *, watch: Watch = silent
 ) -> dict[Tokenising, TokenisedTexts]:
     """What each Tokenising makes of the texts; those with the same tokenizer and length share one result."""
-    if dataset.modality != "text":
-        raise ModelError(
-            f"cannot feed it {dataset.modality}s: expected texts, choose a model made for {dataset.modality}s"
-        )
+    for each in tokenisings:
+        check_modality(dataset, each)
     made: dict[tuple[str, int], TokenisedTexts] = {}
     distinct = {(each.fingerprint, each.max_tokens): each for each in reversed(tokenisings)}
     total = len(distinct) * len(dataset)

@@ -13,6 +13,7 @@ from modelhound.compat import import_timm, import_torchvision
 from modelhound.errors import ModelError
 from modelhound.models.catalogue import source_of
 from modelhound.models.source import ModelRef, Weights
+from modelhound.models.torchvision import making_options
 from modelhound.settings import PLAIN, ModelSettings
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["build_for_side", "takes_stretching"]
 
-_QUICK_START = {"init_weights": True}
 _TV_SIDES = {"vit_": "image_size", "maxvit_": "input_size"}
 """Which networks of torchvision are built for a side, and what they call it."""
 
@@ -57,7 +57,7 @@ def _torchvision(name: str, weights: Weights | None, side: int | None) -> "tuple
     from torchvision import models
 
     bare = name.partition("@")[0]
-    options: dict[str, Any] = dict(_QUICK_START) if bare in ("googlenet", "inception_v3") else {}
+    options = making_options(name)
     sided = next((word for start, word in _TV_SIDES.items() if bare.startswith(start)), None)
     if sided is not None and side is not None:
         options[sided] = side if sided == "image_size" else (side, side)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from modelhound.data import Modality, Preprocessing
 
-__all__ = ["TorchvisionSource"]
+__all__ = ["TorchvisionSource", "making_options"]
 
 
 class TorchvisionSource:
@@ -127,11 +127,13 @@ def _choose_weights(name: str) -> Any:
 
 
 def _create(name: str) -> "torch.nn.Module":
-    bare = name.partition("@")[0]
-    # Two old networks have helpers that only training uses, and initialise slowly unless told not to.
-    options: dict[str, Any] = {"init_weights": True} if bare in ("googlenet", "inception_v3") else {}
-    module: torch.nn.Module = _models().get_model(bare, weights=None, **options)
+    module: torch.nn.Module = _models().get_model(name.partition("@")[0], weights=None, **making_options(name))
     return module
+
+
+def making_options(name: str) -> dict[str, Any]:
+    """What a network must be told when it is made: two old ones warn unless they are told to draw their weights."""
+    return {"init_weights": True} if name.partition("@")[0] in ("googlenet", "inception_v3") else {}
 
 
 def _load(module: "torch.nn.Module", weights: Weights) -> "torch.nn.Module":

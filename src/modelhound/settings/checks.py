@@ -22,6 +22,7 @@ __all__ = [
     "name_all",
     "parse_bytes",
     "parse_share",
+    "part_of",
     "split_list",
     "tidy",
     "whole_numbers",
@@ -42,6 +43,11 @@ def make_settings(kind: type[Made], doing: str, /, *given: Any, **options: Any) 
         raise RequestError(
             f"cannot {doing}: {str(error).partition(' ')[2]}, see help(modelhound.{kind.__name__})"
         ) from None
+
+
+def part_of(kind: type[Made], settings: object) -> Made:
+    """Settings of that kind with what these, which are a kind of them, hold of it."""
+    return kind(**{name: getattr(settings, name) for name in kind.__dataclass_fields__ if name != "_"})  # type: ignore[attr-defined]
 
 
 def name_all(given: str | Iterable[str]) -> tuple[str, ...]:

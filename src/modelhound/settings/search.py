@@ -13,6 +13,7 @@ from modelhound.settings.checks import (
     check_text,
     parse_bytes,
     parse_share,
+    part_of,
     split_list,
     tidy,
 )
@@ -133,9 +134,7 @@ class SearchSettings(ModelSettings, DataSettings):
 
     def model_settings(self) -> ModelSettings:
         """What is asked of a model when it is built."""
-        return ModelSettings(
-            **{name: getattr(self, name) for name in ModelSettings.__dataclass_fields__ if name != "_"}
-        )
+        return part_of(ModelSettings, self)
 
     def num_finalists(self) -> int | None:
         """How many were asked for; None to follow the budget."""

@@ -10,6 +10,7 @@ from modelhound.settings.checks import (
     check_choices,
     check_number,
     check_text,
+    part_of,
     split_list,
     tidy,
     whole_numbers,
@@ -109,9 +110,7 @@ class RecipeSettings:
 
     def recipe(self) -> "RecipeSettings":
         """The recipe alone, without what a subclass adds."""
-        return RecipeSettings(
-            **{name: getattr(self, name) for name in RecipeSettings.__dataclass_fields__ if name != "_"}
-        )
+        return part_of(RecipeSettings, self)
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 from modelhound.data.dataset import Dataset
 from modelhound.data.decode.decoders import Choice, choose_decoder, find_decoders
 from modelhound.data.decode.decoding import decode_on_device, decode_on_host
-from modelhound.data.loading import InputForm
+from modelhound.data.loading import InputForm, check_modality
 from modelhound.data.normalising import normalise
 from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant
 from modelhound.data.source import UnreadableItemError
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.data.tokenising import Tokenising
-from modelhound.errors import ModelError
 from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch, silent
 
@@ -109,11 +108,9 @@ def decode(
     def tell(done: int) -> None:
         watch(Progress(task=_TASK, done=done, total=len(positions)))
 
+    for form in forms:
+        check_modality(dataset, form)
     wanted = _distinct(forms)
-    if dataset.modality != "image":
-        raise ModelError(
-            f"cannot feed it {dataset.modality}s: expected images, choose a model made for {dataset.modality}s"
-        )
     variants = {Variant.of(form): form for form in wanted if isinstance(form, Preprocessing)}
     transforms = [form for form in wanted if isinstance(form, OwnTransform)]
     num_threads = threads or min(_MAX_THREADS, count_cores())
@@ -147,8 +144,7 @@ def _distinct(forms: Sequence[InputForm]) -> "list[Preprocessing | OwnTransform]
     """One form for each set of pixels that must be kept."""
     found: dict[Variant | OwnTransform, Preprocessing | OwnTransform] = {}
     for form in forms:
-        if isinstance(form, Tokenising):
-            raise ModelError("cannot feed it images: expected texts, choose a model made for images")
+        assert not isinstance(form, Tokenising)  # refused when decoding began
         found.setdefault(form if isinstance(form, OwnTransform) else Variant.of(form), form)
     return list(found.values())
 
