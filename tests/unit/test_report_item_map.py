@@ -11,7 +11,7 @@ from modelhound.data import OwnTransform, Preprocessing, open_dataset
 from modelhound.features.supply import input_key
 from modelhound.measuring.looking import look_at_items
 from modelhound.records import PlanMade, PlanNode, Span, Timeline, pack_items, unpack_items
-from modelhound.report.search_views import hardest_gallery, map_chart, plan_tree, timeline_chart
+from modelhound.report.search_exhibits import hardest_gallery, map_chart, plan_tree, timeline_chart
 from report_runs import measure
 
 PIXELS = Preprocessing(

@@ -39,7 +39,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PhaseSamples(msgspec.Struct, frozen=True, kw_only=True):
-    """All times of one phase, one sample per occurrence: a batch, a file, a scorer."""
+    """All times of one phase, one sample per occurrence: a batch, a file, a scorer. Where several models were run together, one
+    sample: this model's share of all of them."""
 
     phase: str
     seconds: tuple[float, ...]

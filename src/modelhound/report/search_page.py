@@ -16,8 +16,8 @@ from modelhound.report.finals_section import finals_section
 from modelhound.report.next_steps import after_search, best_model
 from modelhound.report.parts import Block, Cell, ChartPair, Page, Section, Table
 from modelhound.report.search_answer import answer_sentence, key_figures, supporting_sentences
+from modelhound.report.search_exhibits import hardest_gallery, map_chart, plan_tree, timeline_chart
 from modelhound.report.search_view import SearchView, view_search, was_run
-from modelhound.report.search_views import hardest_gallery, map_chart, plan_tree, timeline_chart
 from modelhound.report.tables import text_table
 from modelhound.store import Run
 

@@ -157,7 +157,9 @@ def _choose(dataset: Dataset, positions: Sequence[int], device: str, threads: in
     if len(find_decoders(device)) == 1:
         return Choice(decoder=find_decoders(device)[0], files_per_second={})
     files = []
-    for position in positions[:: max(1, len(positions) // _NUM_SAMPLES)]:
+    for position in positions[
+        :: -(-len(positions) // _NUM_SAMPLES)
+    ]:  # what is read here is not held for later any more
         try:
             files.append(read_bytes(position))
         except UnreadableItemError:
