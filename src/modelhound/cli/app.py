@@ -1,5 +1,9 @@
 """The command itself: one App, which `__init__` gives its commands, and how it ends.
 
+In:  argv
+Out: an exit code; a sentence on stderr where it is not 0
+Nothing here knows what a command does.
+
 Exit codes: 0 done, 2 the request cannot be served, 1 anything else, 130 interrupted.
 """
 

@@ -1,5 +1,9 @@
 """What a person sees: tables, bars, messages.
 
+In:  texts in columns, Progress, sentences, documents
+Out: lines on stdout and stderr
+Nothing here knows what they are about.
+
 Results go to stdout, progress and messages to stderr. Colours and bars only where a terminal shows them; NO_COLOR is honoured.
 """
 

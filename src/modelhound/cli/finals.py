@@ -1,4 +1,9 @@
-"""What `hound search --finals` adds to what a person sees."""
+"""What `hound search --finals` adds to what a person sees.
+
+In:  a Ranking with the answer of its finals
+Out: a table and sentences on the screen
+Nothing here words them: pages say the same, by `analysis`.
+"""
 
 from typing import TYPE_CHECKING
 

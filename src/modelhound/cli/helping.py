@@ -1,4 +1,9 @@
-"""How `--help` is drawn: what is written over several lines in a docstring is one paragraph on the screen."""
+"""How `--help` is drawn: what is written over several lines in a docstring is one paragraph on the screen.
+
+In:  what cyclopts has to say of a command
+Out: the same on the screen
+Nothing here knows an option.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,9 @@
-"""What a fresh process runs: one function, whose value goes into a file."""
+"""What a fresh process runs: one function, whose value goes into a file.
+
+In:  argv: the dotted name of the function, its arguments as JSON, the path of the file
+Out: the file, as JSON; nothing where the function raised, of which stderr tells
+Nothing here knows what the function does. `fresh` starts it and reads the file.
+"""
 
 import json
 import pkgutil

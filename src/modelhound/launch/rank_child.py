@@ -1,4 +1,9 @@
-"""What every rank runs under torchrun: one function, with torch.distributed ready."""
+"""What every rank runs under torchrun: one function, with torch.distributed ready.
+
+In:  argv: the folder in which `ranks` has left the request; the environment that torchrun gives each rank
+Out: in that folder what the function returned on this rank, or why it gave up, and the log of what it printed
+Nothing here knows what the function does or how many launches there are.
+"""
 
 import contextlib
 import datetime

@@ -1,4 +1,9 @@
-"""What a worker's process runs: one call after the other, until nobody asks any more."""
+"""What a worker's process runs: one call after the other, until nobody asks any more.
+
+In:  on stdin, a line of JSON for each call: the dotted name of a function and its arguments
+Out: on stdout, a line of JSON for each: the value, or the error with its traceback
+Nothing here knows what a function does. `worker` holds the other ends; the process is over when stdin is.
+"""
 
 import json
 import os

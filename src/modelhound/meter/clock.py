@@ -1,4 +1,9 @@
-"""The clock: for differences, and for people."""
+"""The clock: for differences, and for people.
+
+In:  nothing
+Out: seconds of which only differences mean something; the date and time as text
+Nothing here knows what is timed. Whatever in `meter` goes by the host's time asks here.
+"""
 
 import datetime
 import time

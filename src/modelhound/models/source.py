@@ -1,7 +1,9 @@
 """What a store of models offers, whichever it is.
 
-Every source (`zoo`, `timm`, ...) is one adapter file with one class that follows `ModelSource`; nothing outside that file
-knows how the store works. Names are plain text, so that listing models needs no torch.
+In:  the name of a model, as the store has it; settings that say what is asked of it
+Out: a card, a stamp, tensors, or a Network: a module and how to feed it
+Nothing here knows a store. Every source (`zoo`, `timm`, ...) is one adapter file with one class that follows `ModelSource`, and
+nothing outside that file knows how the store works. Names are plain text, so that listing models needs no torch.
 """
 
 import fnmatch
