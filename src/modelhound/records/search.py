@@ -22,6 +22,7 @@ class ModelMeasured(PhasesTimed, frozen=True, kw_only=True, tag="model"):
     """Scorer -> one number per item (see `pack_items`), where the scorer has such."""
     phases: tuple[PhaseSamples, ...]
     wall_seconds: float
+    """From its file to its scores; where models were run together, its shares of what they took, added up."""
     peak_memory_bytes: int
     """Of the GPU, else of the whole process, until this model was done; models that run at once share it."""
     notes: tuple[str, ...] = ()
