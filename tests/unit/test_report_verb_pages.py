@@ -6,11 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from latencies import CEILINGS, record
 from modelhound.records import ConfigurationProfiled, LatencyFailed, LatencyMeasured, RankTrained, Record
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
 from modelhound.report.parts import Page, Table, plain_text
 from modelhound.store import open_run, read_run
+from report_runs import AT
 from verb_runs import write_verb_runs
 
 
@@ -37,6 +39,26 @@ def test_latency_says_by_which_law_times_grow_and_what_bounds_them(pages: dict[s
     (table,) = next(section.blocks for section in page.sections if section.name == "failures")
     assert isinstance(table, Table)
     assert [cell.text for cell in table.rows[0]][1:] == ["out of memory", "too large"]
+
+
+def test_latency_far_below_both_ceilings_is_said_in_the_words_of_the_terminal(tmp_path: Path) -> None:
+    slow = [record(1e-2, batch=batch, kernel_seconds=1e-2, flops=1.1e10, noise=0.0) for batch in (1, 2, 4)]
+    near = record(1e-2, batch=8, kernel_seconds=1e-2, flops=8e10, noise=0.0)
+    with open_run(tmp_path / "run", verb="latency", at=AT, settings={}, identity={}) as run:
+        for each in (*slow, near, CEILINGS):
+            run.append(each)
+        run.write_answer({"laws": (), "conclusions": (), "prediction": ()}, headline="4 points")
+    page = build_page([read_run(tmp_path / "run")])
+    (why,) = [figure for figure in page.figures if figure.question == "Why"]
+    assert (why.value, why.note) == (
+        "far below both ceilings",
+        "3 of 4 points; 0.11 of the nearer one in the middle; 1 compute-bound",
+    )
+    (numbers,) = [section for section in page.sections if section.name == "answer"]
+    table = next(
+        block for block in numbers.blocks if isinstance(block, Table) and block.caption.startswith("Every point")
+    )
+    assert [row[-1].text for row in table.rows] == ["neither 0.11", "neither 0.11", "neither 0.11", "compute 0.80"]
 
 
 def test_loader_names_the_pair_and_what_it_costs(pages: dict[str, Page]) -> None:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from modelhound.analysis.roofline import Ceilings, find_regime, least_seconds, reorder_seconds, waiting_share
+from modelhound.analysis.roofline import (
+    Ceilings,
+    bounds_text,
+    find_regime,
+    least_seconds,
+    reorder_seconds,
+    waiting_share,
+)
 from modelhound.errors import RequestError
 
 CEILINGS = Ceilings(flops_per_second=1e12, bytes_per_second=1e11)
@@ -48,15 +55,37 @@ def test_a_busy_host_is_launch_bound_where_device_times_are_not_known() -> None:
     assert find_regime(1.0, host_seconds=0.3).bound == "unknown"
 
 
-def test_far_from_both_ceilings_without_host_and_device_times_stays_unknown() -> None:
-    regime = find_regime(1.0, flops=1e10, moved_bytes=1e9, ceilings=CEILINGS)
-    assert regime.bound == "unknown"
-    assert "reaches 0.01 of the compute ceiling and 0.01 of the memory ceiling" in regime.sentence
+@pytest.mark.parametrize("flops", [1e10, 1.1e11, 4.9e11])
+def test_a_call_below_half_of_both_ceilings_is_bound_by_neither(flops: float) -> None:
+    regime = find_regime(1.0, flops=flops, moved_bytes=1e9, ceilings=CEILINGS)
+    assert (regime.bound, regime.share) == ("neither", pytest.approx(flops / 1e12))
+    assert regime.sentence == (
+        f"far below both ceilings: reaches {flops / 1e12:.2f} of the compute ceiling and 0.01 of the memory ceiling; "
+        "kernels that use little of the device, or time between them"
+    )
 
 
-def test_far_from_both_ceilings_on_a_busy_device_the_nearer_one_holds() -> None:
+def test_a_busy_device_far_below_both_ceilings_has_kernels_that_use_little_of_it() -> None:
     regime = find_regime(1.0, flops=1e10, moved_bytes=4e9, ceilings=CEILINGS, device_seconds=1.0)
-    assert regime.bound == "memory"
+    assert (regime.bound, regime.share) == ("neither", 0.04)
+    assert regime.sentence.endswith("0.04 of the memory ceiling; kernels that use little of the device")
+
+
+@pytest.mark.parametrize("computing", [0.0, 0.3, 0.5, 0.7, 1.0])
+def test_operators_that_all_run_at_a_ceiling_are_bound_by_one_of_them(computing: float) -> None:
+    """Some compute at the ceiling for this share of the time, the others copy at the ceiling: the rule of one half."""
+    regime = find_regime(1.0, flops=computing * 1e12, moved_bytes=(1 - computing) * 1e11, ceilings=CEILINGS)
+    assert regime.bound == ("compute" if computing >= 0.5 else "memory")
+
+
+def test_points_are_counted_by_what_bounds_them_with_the_share_in_the_middle() -> None:
+    reached = [find_regime(1.0, flops=flops, moved_bytes=0.0, ceilings=CEILINGS) for flops in (6e11, 8e11, 9e11, 2e11)]
+    waits = find_regime(1.0, device_seconds=0.3)
+    assert bounds_text([*reached, waits, find_regime(1.0)]) == (
+        "3 points are compute-bound (0.80 of the ceiling in the middle), 1 point is far below both ceilings (0.20 of the "
+        "nearer one: kernels that use little of the device, or time between them), 1 point is launch-bound (0.70 of the "
+        "time), 1 point is not explained"
+    )
 
 
 def test_without_counts_or_ceilings_nothing_is_told() -> None:

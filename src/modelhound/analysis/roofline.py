@@ -5,28 +5,58 @@ Out: the regime, the shares of both ceilings that were reached, and a sentence
 Nothing here measures a ceiling or knows what was computed.
 
 Time cannot be less than FLOPs / highest rate nor than bytes / highest bandwidth (Williams, Waterman and Patterson, "Roofline",
-CACM 2009); the bound that is nearer is the one that holds. Both are far away where the device waits: then the host, which hands
-over one kernel after the other, sets the time, and that is told from host and device times only. Without those a point that
-is far from both ceilings stays unexplained, because small kernels that leave most of a device idle look the same.
+CACM 2009); the bound that is nearer is the one that holds, if it is near. Operators that run one after the other, each at one
+of the ceilings, reach at least half of one of them together: what they compute and what they move take the whole time, so one
+of the two takes half of it or more. A call that reaches less than half of both is therefore held up by something else. Where
+the device waits, that is the host, which hands over one kernel after the other; it is told from host and device times only.
+Where the device is busy all the while, its kernels use little of it. Without those times nobody knows which of the two it is.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Literal
 
 import msgspec
 
-from modelhound.analysis.wording import share_text
+from modelhound.analysis.wording import plural, share_text
 from modelhound.errors import RequestError
 
-__all__ = ["Bound", "Ceilings", "Regime", "find_regime", "least_seconds", "reorder_seconds", "waiting_share"]
+__all__ = [
+    "BOUND_WORDS",
+    "Bound",
+    "Ceilings",
+    "Regime",
+    "bounds_text",
+    "find_regime",
+    "least_seconds",
+    "middle_share_text",
+    "reorder_seconds",
+    "waiting_share",
+]
 
-Bound = Literal["launch", "memory", "compute", "unknown"]
+Bound = Literal["launch", "memory", "compute", "neither", "unknown"]
+
+BOUND_WORDS: dict[Bound, str] = {
+    "launch": "launch-bound",
+    "memory": "memory-bound",
+    "compute": "compute-bound",
+    "neither": "far below both ceilings",
+    "unknown": "not explained",
+}
+"""What is said of a point, wherever a person reads it."""
+
+_SHARE_OF = {
+    "launch": "of the time",
+    "memory": "of the ceiling",
+    "compute": "of the ceiling",
+    "neither": "of the nearer one",
+}
 
 LAUNCH_WAIT = 0.2  # a device that waits this share of the time is held up by the host
 LAUNCH_HOST = 0.9  # so is one whose host is busy handing over this share of the time
 _REORDERED = ("convolution", "grouped")
-LEAST_SHARE = 0.1  # of a ceiling, below which it explains nothing
+LEAST_SHARE = 0.5  # of a ceiling: whatever runs at the ceilings reaches that of one of them
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +84,15 @@ class Regime(msgspec.Struct, frozen=True, kw_only=True):
     memory_share: float | None
     waiting_share: float | None
     """Of the time the device waits; None where device time is not known."""
+    share: float | None
+    """That of what it is bound by: of the time, or of the ceiling; of the nearer ceiling where it is neither."""
     flops_per_byte: float | None
     sentence: str
+
+    @property
+    def short_text(self) -> str:
+        """compute 0.74: one cell of a table."""
+        return self.bound if self.share is None else f"{self.bound} {share_text(self.share)}"
 
 
 def find_regime(
@@ -72,15 +109,45 @@ def find_regime(
     compute = flops / ceilings.flops_per_second / seconds if flops is not None and ceilings else None
     memory = moved_bytes / ceilings.bytes_per_second / seconds if moved_bytes is not None and ceilings else None
     waiting = waiting_share(seconds, device_seconds)
-    bound, sentence = _judge(compute, memory, waiting, None if host_seconds is None else host_seconds / seconds)
+    host = None if host_seconds is None else min(1.0, host_seconds / seconds)
+    bound, share, sentence = _judge(compute, memory, waiting, host)
     return Regime(
         bound=bound,
         compute_share=compute,
         memory_share=memory,
         waiting_share=waiting,
+        share=share,
         flops_per_byte=flops / moved_bytes if flops is not None and moved_bytes else None,
         sentence=sentence,
     )
+
+
+def bounds_text(regimes: Iterable[Regime]) -> str:
+    """How many points are bound by what, the most first: 9 points are compute-bound (0.74 of the ceiling in the middle)."""
+    groups: dict[Bound, list[Regime]] = {}
+    for regime in regimes:
+        groups.setdefault(regime.bound, []).append(regime)
+    counted = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return ", ".join(
+        f"{plural(len(alike), 'point is', 'points are')} {BOUND_WORDS[bound]}{_in_brackets(alike)}"
+        for bound, alike in counted
+    )
+
+
+def middle_share_text(regimes: Sequence[Regime]) -> str:
+    """Of points bound by the same: 0.74 of the ceiling in the middle. Empty where no share is known."""
+    shares = [regime.share for regime in regimes if regime.share is not None]
+    if not shares:
+        return ""
+    return f"{share_text(median(shares))} {_SHARE_OF[regimes[0].bound]}" + (" in the middle" if len(shares) > 1 else "")
+
+
+def _in_brackets(alike: Sequence[Regime]) -> str:
+    share = middle_share_text(alike)
+    why = ""
+    if alike[0].bound == "neither":
+        why = f": {_why_neither(all(regime.waiting_share is not None for regime in alike))}"
+    return f" ({share}{why})" if share else ""
 
 
 def least_seconds(
@@ -136,20 +203,26 @@ def _check(seconds: float, flops: float | None, moved_bytes: float | None, ceili
             raise RequestError(f"cannot find a regime from {name} {count!r}: expected a number from 0, or leave it out")
 
 
-def _judge(compute: float | None, memory: float | None, waiting: float | None, host: float | None) -> tuple[Bound, str]:
+def _judge(
+    compute: float | None, memory: float | None, waiting: float | None, host: float | None
+) -> tuple[Bound, float | None, str]:
     if waiting is not None and waiting >= LAUNCH_WAIT:
-        return "launch", f"launch-bound: {waiting:.0%} of the time the device waits for the host"
+        return "launch", waiting, f"launch-bound: {waiting:.0%} of the time the device waits for the host"
     if waiting is None and host is not None and host >= LAUNCH_HOST:
-        return "launch", f"launch-bound: for {min(host, 1):.0%} of the time the host is handing work over"
+        return "launch", host, f"launch-bound: for {host:.0%} of the time the host is handing work over"
     if compute is None or memory is None:
-        return "unknown", "cannot be told: FLOPs, bytes and measured ceilings are needed"
-    if max(compute, memory) < LEAST_SHARE and waiting is None and host is None:
+        return "unknown", None, "cannot be told: FLOPs, bytes and measured ceilings are needed"
+    share = max(compute, memory)
+    if share < LEAST_SHARE:
         reached = f"reaches {share_text(compute)} of the compute ceiling and {share_text(memory)} of the memory ceiling"
-        return "unknown", f"cannot be told: {reached}, and without host and device times nobody knows what it waits for"
+        return "neither", share, f"{BOUND_WORDS['neither']}: {reached}; {_why_neither(waiting is not None)}"
     bound: Bound = "compute" if compute >= memory else "memory"
-    if max(compute, memory) > 1:  # bytes are counted as if nothing were fused or cached
-        return (
-            bound,
-            f"{bound}-bound: at the {bound} ceiling, which caches let it pass {share_text(max(compute, memory))} times",
-        )
-    return bound, f"{bound}-bound: reaches {share_text(max(compute, memory))} of the {bound} ceiling"
+    if share > 1:  # bytes are counted as if nothing were fused or cached
+        reached = f"at the {bound} ceiling, which caches let it pass {share_text(share)} times"
+        return bound, share, f"{bound}-bound: {reached}"
+    return bound, share, f"{bound}-bound: reaches {share_text(share)} of the {bound} ceiling"
+
+
+def _why_neither(is_busy: bool) -> str:
+    """What is left where no ceiling is near; a device known to be busy does not wait between its kernels."""
+    return "kernels that use little of the device" + ("" if is_busy else ", or time between them")

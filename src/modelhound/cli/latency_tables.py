@@ -8,7 +8,7 @@ Nothing here measures, and nothing ends the command.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from modelhound.analysis.wording import count_text, plural
+from modelhound.analysis.wording import count_text
 from modelhound.cli.console import make_fitting_table, make_table, open_console
 from modelhound.cli.offering import show_failures, show_resumed
 
@@ -179,7 +179,7 @@ def _show_details(result: "LatencyResult", console: "Console") -> None:
         "items/s>": [number_text(row.items_per_second) for _, row in rows],
         "GFLOP/s>": [number_text(row.flops_per_second * 1e-9) for _, row in rows],
         "memory>": [bytes_text(record.peak_memory_bytes) for record, _ in rows],
-        "bound by": [row.regime.bound for _, row in rows],
+        "bound by": [row.regime.short_text for _, row in rows],
     }
     left_out = [set() if apart else {"host>", "kernels>"}]
     for name in ("first call>", "GFLOP/s>", "samples>", "items/s>", "memory>"):
@@ -250,19 +250,14 @@ def _telling(result: "LatencyResult") -> list[str]:
 
 
 def _show_regimes(result: "LatencyResult", console: "Console") -> None:
+    from modelhound.analysis.roofline import bounds_text
     from modelhound.analysis.wording import number_text
 
     for each in result.ceilings:
-        bounds = _gather(
-            (row.regime.bound, row.point.model)
+        counted = bounds_text(
+            row.regime
             for row in result.summaries
             if (row.point.device, row.point.precision) == (each.device, each.precision)
-        )
-        counted = ", ".join(
-            f"what bounds {plural(len(models), 'point')} cannot be told"
-            if bound == "unknown"
-            else f"{plural(len(models), 'point is', 'points are')} {bound}-bound"
-            for bound, models in sorted(bounds.items())
         )
         rates = ", ".join(f"{kind} {number_text(rate * 1e-9)}" for kind, rate in each.kind_flops_per_second.items())
         told = f" ({rates})" if rates else ""

@@ -88,7 +88,8 @@ def _roofline_chart(
         name=f"latency_roofline_{family}",
         title=f"What holds each point up: the roofline of {FAMILIES[family]}",
         caption="The line is the most this device was seen to do: bytes on the slope, FLOPs on the flat part. A point near the "
-        "slope is bound by memory, near the flat part by computing, and far below both by something else, mostly launches.",
+        "slope is bound by memory, near the flat part by computing. Far below both, less than half of either, it is bound by "
+        "neither: by launches where the device waits for the host, else by kernels that use little of the device.",
         data=rows,
         draw=lambda data: _draw_roofline(data, rows, names),
     )

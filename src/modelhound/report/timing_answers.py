@@ -32,6 +32,7 @@ _PREFIX = re.compile("^.*[:/]")  # of a model's name: where it comes from
 
 def tell_latency(run: Run, answer: msgspec.Raw) -> Told | None:
     from modelhound.analysis.latency import SweepLaw, summarise_points
+    from modelhound.analysis.roofline import BOUND_WORDS, middle_share_text
     from modelhound.records import CeilingsMeasured, LatencyMeasured
 
     class Answer(msgspec.Struct):
@@ -51,7 +52,8 @@ def tell_latency(run: Run, answer: msgspec.Raw) -> Told | None:
     sentence: Sentence = (Strong(seconds_text(quickest.median_seconds)), f" is the shortest call: {where(quickest)}.")
     bounds = Counter(each.regime.bound for each in points)
     bound, count = bounds.most_common(1)[0]
-    less = ", ".join(f"{number} {name}-bound" for name, number in bounds.most_common()[1:] if name != "unknown")
+    share = middle_share_text([each.regime for each in points if each.regime.bound == bound])
+    less = ", ".join(f"{number} {BOUND_WORDS[name]}" for name, number in bounds.most_common()[1:])
     return Told(
         answer=_laws_sentence(found.laws) or sentence,
         sentences=_claim_sentences(found.laws),
@@ -64,8 +66,8 @@ def tell_latency(run: Run, answer: msgspec.Raw) -> Told | None:
             _sureness_of_times(points),
             Figure(
                 question="Why",
-                value="not explained" if bound == "unknown" else f"{bound}-bound",
-                note=f"{count} of {plural(len(points), 'point')}" + (f"; {less}" if less else ""),
+                value=BOUND_WORDS[bound],
+                note="; ".join(filter(None, (f"{count} of {plural(len(points), 'point')}", share, less))),
             ),
         ),
         next_steps=after_latency(

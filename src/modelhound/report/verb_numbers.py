@@ -74,7 +74,7 @@ def latency_numbers(points: "Sequence[PointSummary]", laws: "Sequence[SweepLaw]"
                 "samples": each.num_samples,
                 "items/s": each.items_per_second,
                 "GFLOP/s": each.flops_per_second * 1e-9,
-                "bound by": each.regime.bound,
+                "bound by": each.regime.short_text,
             }
             for each in sorted(points, key=lambda each: _order(each.point))
         ],
