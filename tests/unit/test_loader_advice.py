@@ -94,8 +94,7 @@ def test_advice_names_bounds_cores_disk_and_lengths_with_evidence() -> None:
     assert "decode bounds m" in text
     assert "needs 8.0 cores" in text
     assert "3.0x as long to load" in text
-    assert "up to 1000 items 10 x 0" in text
-    assert "from 10000 items 20 x 4" in text
+    assert "up to 10 items 10 x 0, from 1000 items 10 x 2 and from 10000 items 20 x 4" in text
     assert "--kind raw,preprocessed" in text
     assert all(one.evidence for one in advice)
 

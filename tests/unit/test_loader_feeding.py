@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from modelhound.analysis.loader_model import LoadLaw, StepLaw
+from modelhound.analysis.pairs import PairTimes
 from modelhound.data import Dataset, OwnTransform, Preprocessing, load_batches, open_dataset
 from modelhound.errors import BrokenItemError, DataError, RequestError
 from modelhound.feeding import tuning
@@ -32,7 +34,8 @@ from modelhound.feeding.runs import (
     warm_up,
     why_not,
 )
-from modelhound.feeding.studying import study
+from modelhound.feeding.studying import Studied, study
+from modelhound.feeding.sweeping import Laws
 from modelhound.feeding.tuning import tune
 from modelhound.meter import disk_bytes_read
 from modelhound.models import Network, suitable_layout
@@ -344,7 +347,47 @@ def test_a_longer_run_is_judged_by_the_laws(photos: Dataset) -> None:
     assert answer.num_items == 10_000_000
     assert min(each.seconds for each in answer.models) > 1
     lengths = [point.num_items for point in answer.lengths]
-    assert (lengths[0], lengths[-1]) == (4, 1_000_000)
+    assert (lengths[0], lengths[-2:]) == (4, [1_000_000, 10_000_000])
+
+
+@pytest.mark.parametrize("num_items", [17, 48, 300, 5000])
+@pytest.mark.parametrize(
+    ("seconds", "best_of_48"),
+    [((2.0, 1.0, 1.0, 1.0), (4, 1)), ((2.0, 2.0, 2.0, 2.0), (4, 1)), ((1.0, 3.0, 2.0, 2.0), (16, 2))],
+)
+def test_the_best_pair_of_the_length_asked_for_is_the_recommended_one(
+    photos: Dataset, num_items: int, seconds: tuple[float, ...], best_of_48: tuple[int, int]
+) -> None:
+    """Also where several pairs take as long: the slowest of equal ones stands first in the table."""
+    pairs = ((16, 2), (16, 1), (8, 1), (4, 1))
+    asked = make_study(photos, {"m": network()}, [], pairs=pairs, grid=True)
+    table = np.array([seconds])
+    times = PairTimes(
+        models=("m",),
+        pairs=pairs,
+        seconds=table,
+        versions=np.repeat(table[None], 8, axis=0),
+        is_measured=np.ones(table.shape, np.bool_),
+    )
+    step = StepLaw(batches=(4,), seconds=(1e-3,), copy_share=0.0, num_busy_cores=1.0)
+    load = LoadLaw(
+        start_seconds=0.0,
+        start_per_worker=0.1,
+        by_batch=((np.log(4), np.log(1e-3)),),
+        by_workers=((0.0, 0.0),),
+        inline=(),
+        stop=((1.0, 0.0),),
+    )
+    laws = Laws(steps={"m": step}, loads={"f": load}, forms={"m": "f"}, cold_slowdown=None)
+    studied = Studied(times=times, laws=laws, failures=(), runs=(), noise=0.01, measuring_seconds=1.0, grid_seconds=1.0)
+    answer, _ = conclude(asked, studied, num_items=num_items, options=())
+    assert answer.recommended is not None
+    pair = (answer.recommended.batch, answer.recommended.workers)
+    (point,) = [each for each in answer.lengths if each.num_items == num_items]
+    assert (point.batch, point.workers, point.recommended_regret) == (*pair, 0.0)
+    (best,) = answer.models
+    assert (best.batch, best.workers, best.regret) == (*pair, 0.0)
+    assert pair == best_of_48 or num_items != 48
 
 
 def test_other_options_are_tried_at_the_recommended_pair(photos: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from modelhound.analysis.pairs import PairTimes, count_top, find_unrest, rate_pairs, resample_times, scatter
+from modelhound.analysis.pairs import (
+    PairTimes,
+    count_top,
+    find_unrest,
+    order_pairs,
+    rate_pairs,
+    resample_times,
+    scatter,
+)
 
 PAIRS = ((32, 1), (32, 2), (64, 1), (64, 2))
 RESEARCH = json.loads((Path(__file__).parents[2] / "benchmarks" / "batch_workers.json").read_text())
@@ -49,6 +57,14 @@ def test_regret_is_relative_to_the_best_pair_of_each_model() -> None:
 def test_of_equal_pairs_the_one_with_fewer_workers_comes_first() -> None:
     rated = rate_pairs(table([[1, 1, 1, 1]]))
     assert [(row.batch, row.workers) for row in rated] == [(32, 1), (64, 1), (32, 2), (64, 2)]
+
+
+def test_whatever_names_a_best_pair_breaks_ties_in_the_same_way() -> None:
+    """Also where equal times were scaled to another length, and differ by what rounding added."""
+    alike = table([[0.3, 0.1 + 0.2, 0.3, 0.5]], pairs=((64, 2), (64, 1), (32, 2), (32, 1)))
+    assert (rate_pairs(alike)[0].batch, rate_pairs(alike)[0].workers) == (64, 1)
+    assert [(each.batch, each.workers) for each in count_top(alike, num_top=1)] == [(64, 1)]
+    assert order_pairs(np.array([np.nan, 2.0, 2.0, np.inf]), alike.pairs) == [1, 2, 3, 0]
 
 
 def test_a_pair_that_fails_with_one_model_is_no_pair_for_all() -> None:

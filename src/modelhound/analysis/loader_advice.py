@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from modelhound.analysis.loader_model import Composed, LoadLaw, StepLaw
-from modelhound.analysis.pairs import TOLERANCE, Pair, PairTimes
+from modelhound.analysis.pairs import TOLERANCE, Pair, PairTimes, order_pairs
 from modelhound.analysis.wording import all_models_text, bytes_text, list_text
 from modelhound.records import Advice, BestPair, ItemsPrepared, KindAnswer, LengthPoint, PairRegret
 
@@ -65,7 +65,7 @@ def find_best_pairs(
     column = times.pairs.index(pair)
     found = []
     for row, each in enumerate(parts):
-        best = int(np.nanargmin(times.seconds[row]))
+        best = order_pairs(times.seconds[row], times.pairs)[0]
         batch, workers = times.pairs[best]
         seconds, recommended = float(times.seconds[row, best]), float(times.seconds[row, column])
         item_step = each.step.of(pair[0]) / pair[0]
@@ -244,14 +244,15 @@ def _advise_on_cold_pages(around: Surroundings) -> list[Advice]:
 
 def _advise_on_length(pair: Pair, lengths: Sequence[LengthPoint], around: Surroundings) -> list[Advice]:
     changes = [
-        later
+        (earlier, later)
         for earlier, later in itertools.pairwise(lengths)
         if (later.batch, later.workers) != (earlier.batch, earlier.workers)
     ]
-    if not lengths or not changes:
+    if not changes:
         return []
-    steps = [f"up to {changes[0].num_items} items {lengths[0].batch} x {lengths[0].workers}"]
-    steps += [f"from {each.num_items} items {each.batch} x {each.workers}" for each in changes]
+    last = changes[0][0]  # between two lengths nothing was looked at
+    steps = [f"up to {last.num_items} items {last.batch} x {last.workers}"]
+    steps += [f"from {later.num_items} items {later.batch} x {later.workers}" for _, later in changes]
     worst = max(lengths, key=lambda each: each.recommended_regret)
     if worst.recommended_regret <= TOLERANCE:
         return []

@@ -23,6 +23,7 @@ __all__ = [
     "PairTimes",
     "count_top",
     "find_unrest",
+    "order_pairs",
     "rate_pairs",
     "resample_times",
     "scatter",
@@ -38,6 +39,7 @@ _USUAL_UNREST, _USUAL_WEIGHT = (
     2.0,
 )  # 2 % in half a second, before anything was repeated; worth so many repeats
 _LARGEST_SCATTER = 0.5
+_DIGITS = 9  # what differs beyond is what rounding added: equal pairs stay equal in runs of another length
 _TAIL = 0.025
 
 Floats = NDArray[np.float64]
@@ -73,24 +75,30 @@ class PairTimes:
         return np.where(np.isnan(found), np.inf, found)
 
 
+def order_pairs(costs: Floats, pairs: Sequence[Pair]) -> list[int]:
+    """Places of the pairs, the best first, by the one rule for whatever names a best pair.
+
+    The smallest cost; of equal ones that with fewer workers, then with the smaller batch; pairs that fail (NaN, inf) last.
+    """
+    known = np.where(np.isnan(costs), np.inf, costs)
+    return sorted(range(len(pairs)), key=lambda place: (round(float(known[place]), _DIGITS), pairs[place][::-1]))
+
+
 def count_top(times: PairTimes, num_top: int = _NUM_TOP) -> tuple[TopCount, ...]:
     """How often each pair is among the best `num_top` of a model, most often first; pairs that never are stay out."""
     counts: dict[Pair, int] = {}
     for row in times.seconds:
-        order = sorted(np.flatnonzero(~np.isnan(row)), key=lambda place: row[place])
-        for place in order[:num_top]:
+        working = [place for place in order_pairs(row, times.pairs) if not np.isnan(row[place])]
+        for place in working[:num_top]:
             counts[times.pairs[place]] = counts.get(times.pairs[place], 0) + 1
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return tuple(TopCount(batch=batch, workers=workers, count=count) for (batch, workers), count in ordered)
 
 
 def rate_pairs(times: PairTimes) -> tuple[PairRegret, ...]:
-    """All pairs, the one to recommend first, those that fail with some model last.
-
-    The recommended pair has the smallest mean regret; of equal ones that with fewer workers, then with the smaller batch.
-    """
+    """All pairs in the order of their mean regret, the one to recommend first, those that fail with some model last."""
     regrets, means, versions = times.regrets(), times.mean_regrets(), times.mean_regret_versions()
-    order = sorted(range(len(times.pairs)), key=lambda place: (means[place], times.pairs[place][::-1]))
+    order = order_pairs(means, times.pairs)
     best = order[0]
     best_of_version = versions.min(axis=1)
     rows = []

@@ -20,7 +20,7 @@ from modelhound.analysis.loader_advice import (
     weigh_preparing,
 )
 from modelhound.analysis.loader_model import suit_computing
-from modelhound.analysis.pairs import Pair, PairTimes, count_top, rate_pairs
+from modelhound.analysis.pairs import Pair, PairTimes, count_top, order_pairs, rate_pairs
 from modelhound.feeding.ledger import Study
 from modelhound.feeding.studying import Studied, stretch
 from modelhound.feeding.sweeping import compose_run
@@ -96,7 +96,7 @@ def conclude(asked: Study, studied: Studied, *, num_items: int, options: Sequenc
     around = _surroundings(asked, studied, num_items)
     parts = [_parts(asked, studied, model, pair, num_items) for model in times.models]
     best = find_best_pairs(times, pair, parts, around)
-    lengths = _lengths(asked, studied, pair)
+    lengths = _lengths(asked, studied, pair, num_items)
     return (
         KindAnswer(
             kind=asked.item_kind,
@@ -161,15 +161,15 @@ def _parts(asked: Study, studied: Studied, model: str, pair: Pair, num_items: in
     )
 
 
-def _lengths(asked: Study, studied: Studied, pair: Pair) -> tuple[LengthPoint, ...]:
-    """From one batch to a million items."""
+def _lengths(asked: Study, studied: Studied, pair: Pair, num_items: int) -> tuple[LengthPoint, ...]:
+    """From one batch to a million items, and at the length that was asked for: there the best pair is the recommended one."""
     smallest = min(batch for batch, _ in asked.pairs)
     points = []
-    for length in sorted({smallest, *(each for each in _LENGTHS if each > smallest)}):
+    for length in sorted({smallest, num_items, *(each for each in _LENGTHS if each > smallest)}):
         times = stretch(asked, studied, length)
         assert times is not None  # as long as there is a recommended pair
         means = times.mean_regrets()
-        best = int(means.argmin())
+        best = order_pairs(means, times.pairs)[0]
         points.append(
             LengthPoint(
                 num_items=length,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from modelhound.analysis.pairs import TOLERANCE, PairTimes, find_unrest, resample_times, scatter
+from modelhound.analysis.pairs import TOLERANCE, PairTimes, find_unrest, order_pairs, resample_times, scatter
 from modelhound.analysis.surface import Belief, believe, choose_next
 from modelhound.feeding.ledger import Ledger, Study
 from modelhound.feeding.runs import measure_run, warm_up
@@ -149,7 +149,8 @@ def _believe(asked: Study, ledger: Ledger, laws: Laws, table: Floats, rows: Sequ
 def _chance_of_best(times: PairTimes) -> float:
     """That the pair that looks best is within the tolerance of the best."""
     versions = times.mean_regret_versions()
-    return float((versions[:, int(times.mean_regrets().argmin())] - versions.min(axis=1) <= TOLERANCE).mean())
+    best = order_pairs(times.mean_regrets(), times.pairs)[0]
+    return float((versions[:, best] - versions.min(axis=1) <= TOLERANCE).mean())
 
 
 def _run_cell(asked: Study, ledger: Ledger, cell: tuple[int, int]) -> None:
