@@ -167,6 +167,20 @@ def test_a_loss_that_is_no_number_stops_and_names_the_last_good_checkpoint(datas
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 
+@pytest.mark.parametrize(
+    ("keeps", "advice"), [(True, "; nothing was kept yet; use a lower --rate"), (False, "; leave this model out")]
+)
+def test_nobody_is_told_of_checkpoints_who_keeps_none(
+    keeps: bool, advice: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    """Where training is only timed there is no --rate either."""
+    network = tiny_network()
+    network.module.convolution.weight.data *= 1e18  # type: ignore[union-attr, operator]
+    recipe = quick(rate=99.0, optimiser="sgd", schedule="constant")
+    with pytest.raises(ModelError, match=rf"found nan at step \d+{advice}$"):
+        fine_tune(network, dataset, recipe, checkpoints=tmp_path / "kept" if keeps else None)
+
+
 def test_no_item_is_alone_in_a_batch_unless_that_is_asked_for(tmp_path: Path) -> None:
     few = brightness(tmp_path / "few", per_class=4)
     batches = [set_up(tiny_network(), few, few, quick(batch=asked), device="cpu").course.batch for asked in (None, 1)]

@@ -39,14 +39,13 @@ from modelhound.training import Bench, set_up
 from modelhound.training.checkpoints import Keeper, Progressed, is_whole, read_identity
 from modelhound.training.feed import Moved
 from modelhound.training.loop import prepare_to_learn
-from modelhound.training.losses import LossLog, check_finite
+from modelhound.training.losses import LossLog, check_finite, or_precision
 from modelhound.training.stepping import use_precision
 from modelhound.training.trainable import loss_of
 
 __all__ = ["Classroom", "TrialRequest", "TrialResult", "run_trial", "run_trial_elsewhere"]
 
 _SMALL_BATCHES = (8, 32)  # the least and the most
-_ADVICE = "use --precision fp32 or leave this model out"  # finals choose the rate themselves
 _LEAST_STEPS = 16  # in an epoch: two epochs of fewer steps say next to nothing (see docs/trust.md)
 _MANY_ITEMS = 4096  # from here on, batches are as `hound train` takes them
 _STEPS_TIMED = 2
@@ -238,7 +237,7 @@ def _learn(bench: Bench, room: Classroom, positions: NDArray[np.int64], hourglas
     torch.manual_seed(bench.recipe.seed)  # dropout
     prepare_to_learn(bench)
     bench.laps.begin()
-    log = LossLog(bench.device, advice=_ADVICE)
+    log = LossLog(bench.device, otherwise=_after_divergence(bench))
     num_items = bench.course.steps_per_epoch * bench.course.batch * epochs
     testing = len(bench.test) * _TESTING_SHARE / max(1, num_items)
     hourglass.begin(bench.course.steps_per_epoch * epochs, share_after=testing)
@@ -279,8 +278,16 @@ def _test(bench: Bench, room: Classroom, positions: NDArray[np.int64]) -> tuple[
             losses.append(loss_of(task, logits, moved.targets).double() * len(moved))
     loss = float(sum(losses)) / max(1, len(positions))
     # the last step may have spoiled the weights
-    check_finite(loss, "on the items it is tested on", None, advice=_ADVICE)
+    check_finite(loss, "on the items it is tested on", _after_divergence(bench))
     return torch.cat(scores).float().cpu().numpy(), loss
+
+
+def _after_divergence(bench: Bench) -> str:
+    """Finals choose rates themselves, and a trial that came to nothing leaves nothing."""
+    return (
+        f"this short fine-tuning, at a learning rate of {bench.recipe.rate:.2g}, came to nothing; leave this model "
+        f"out{or_precision(bench.stepper.precision)}; hound train takes a lower --rate for it"
+    )
 
 
 def _test_batches(bench: Bench, room: Classroom, positions: NDArray[np.int64]) -> Iterator[Moved]:

@@ -32,7 +32,7 @@ from modelhound.training.checkpoints import Keeper, Progressed
 from modelhound.training.delaying import Delays
 from modelhound.training.feed import Moved
 from modelhound.training.layout import tuned_convolutions
-from modelhound.training.losses import LossLog, check_finite
+from modelhound.training.losses import LossLog, check_finite, or_precision
 from modelhound.training.stepping import use_precision
 from modelhound.training.trainable import Trainable, evaluate_batch
 
@@ -212,12 +212,14 @@ def _run_epochs(bench: Bench, history: _History, keeper: Keeper | None, watch: W
             if patience is not None and history.epochs and len(history.epochs) - history.best().epoch >= patience:
                 return f"stopped early: no better for {patience} epochs"
             started = seconds_now()
-            losses = _run_steps(bench, feed, epoch, _last_good(keeper), watch)
+            losses = _run_steps(bench, feed, epoch, _after_divergence(bench, keeper), watch)
             with laps.between("evaluate"):
                 history.losses += losses
                 done = _evaluate(bench, epoch, losses, seconds_now() - started)
                 # the last step may have spoiled the weights: they must not become the newest checkpoint
-                check_finite(done.test_loss, f"on the test items after epoch {epoch + 1}", _last_good(keeper))
+                check_finite(
+                    done.test_loss, f"on the test items after epoch {epoch + 1}", _after_divergence(bench, keeper)
+                )
                 history.epochs.append(done)
             if keeper is not None:
                 with laps.between("save checkpoint"):
@@ -237,16 +239,22 @@ def _losses_of_checkpoints(keeper: Keeper | None) -> list[str]:
     ]
 
 
-def _last_good(keeper: Keeper | None) -> Path | None:
-    return keeper.newest() if keeper is not None else None
+def _after_divergence(bench: Bench, keeper: Keeper | None) -> str:
+    """What is left and what to do; without checkpoints nobody meant to keep anything, and rates are not asked for."""
+    also = or_precision(bench.stepper.precision)
+    if keeper is None:
+        return f"leave this model out{also}"
+    newest = keeper.newest()
+    kept = f"the last good checkpoint is {newest.name}" if newest else "nothing was kept yet"
+    return f"{kept}; use a lower --rate{also}"
 
 
-def _run_steps(bench: Bench, feed: Iterator[Moved], epoch: int, last_good: Path | None, watch: Watch) -> list[float]:
-    """One epoch; the loss of each step, over the items of all ranks."""
+def _run_steps(bench: Bench, feed: Iterator[Moved], epoch: int, otherwise: str, watch: Watch) -> list[float]:
+    """One epoch; the loss of each step, over the items of all ranks. `otherwise` is told where one is no number."""
     stepper, laps, course, recipe = bench.stepper, bench.laps, bench.course, bench.recipe
     torch.manual_seed((recipe.seed * 1_000_003 + epoch) * 4099 + bench.link.rank)  # dropout, the same after a resume
     prepare_to_learn(bench)
-    log = LossLog(bench.device, first_step=stepper.num_batches, last_good=last_good)
+    log = LossLog(bench.device, first_step=stepper.num_batches, otherwise=otherwise)
     said = 0.0
     num_steps, total = course.steps_per_epoch, course.steps_per_epoch * recipe.epochs
     for number in range(num_steps):

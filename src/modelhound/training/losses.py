@@ -7,27 +7,24 @@ would make the host wait for the device in every step.
 """
 
 import math
-from pathlib import Path
 
 import torch
 
 from modelhound.errors import ModelError
 
-__all__ = ["LossLog", "check_finite"]
+__all__ = ["LossLog", "check_finite", "or_precision"]
 
-_USUAL_ADVICE = "use a lower --rate or --precision fp32"
 _STEPS_PER_FETCH = 32
 
 
 class LossLog:
     """The losses of the steps of one epoch."""
 
-    def __init__(
-        self, device: str, *, first_step: int = 0, last_good: Path | None = None, advice: str = _USUAL_ADVICE
-    ) -> None:
+    def __init__(self, device: str, *, otherwise: str, first_step: int = 0) -> None:
+        """`otherwise` ends the sentence where a loss is no number: what is left, and what to do."""
         self.values: list[float] = []
         self._on_cuda = device.startswith("cuda")
-        self._first_step, self._last_good, self._advice = first_step, last_good, advice
+        self._first_step, self._otherwise = first_step, otherwise
         self._waiting: list[torch.Tensor] = []
         self._fetched: tuple[torch.Tensor, torch.cuda.Event] | None = None
 
@@ -64,14 +61,16 @@ class LossLog:
 
     def _take(self, values: list[float]) -> None:
         for value in values:
-            where = f"at step {self._first_step + len(self.values) + 1}"
-            check_finite(value, where, self._last_good, advice=self._advice)
+            check_finite(value, f"at step {self._first_step + len(self.values) + 1}", self._otherwise)
             self.values.append(value)
 
 
-def check_finite(loss: float, where: str, last_good: Path | None, *, advice: str = _USUAL_ADVICE) -> None:
-    """A ModelError that says what is left and what to do where a loss is none."""
-    if math.isfinite(loss):
-        return
-    kept = f"the last good checkpoint is {last_good.name}" if last_good else "nothing was kept yet"
-    raise ModelError(f"cannot go on training: expected a finite loss, found {loss} {where}; {kept}; {advice}")
+def check_finite(loss: float, where: str, otherwise: str) -> None:
+    """A ModelError where a loss is no number; it ends with `otherwise`: what is left, and what to do."""
+    if not math.isfinite(loss):
+        raise ModelError(f"cannot go on training: expected a finite loss, found {loss} {where}; {otherwise}")
+
+
+def or_precision(precision: str) -> str:
+    """More advice for those whose loss is no number, where more bits may help."""
+    return "" if precision == "fp32" else " or use --precision fp32"
