@@ -30,14 +30,14 @@ def test_the_phases_add_up_on_a_gpu(mode: str, tmp_path: Path) -> None:
     from modelhound.features import build_network
     from modelhound.models import ModelRef
     from modelhound.settings import PLAIN
-    from modelhound.training import Delays, fine_tune
-    from train_things import brightness, quick
+    from modelhound.training import Delays, train
+    from train_things import bench_of, brightness, quick
 
     dataset = brightness(tmp_path / "photos", per_class=100)
     network = build_network(ModelRef("timm", "resnet18"), None, PLAIN, seed=0)
     delays = Delays(loading_seconds=0.05 if mode != "cached" else 0.0)
     recipe = quick(mode=mode, epochs=2, batch=16, rate=1e-3)
-    trained = fine_tune(network, dataset, recipe, device="cuda:0", delays=delays)
+    trained = train(bench_of(network, dataset, recipe, device="cuda:0", delays=delays))
     seconds = {each.phase: each.total for each in trained.phases}
     assert trained.precision == "bf16"
     assert sum(seconds.values()) == pytest.approx(trained.wall_seconds, rel=0.02)
@@ -89,19 +89,19 @@ def test_compiling_changes_no_loss(tmp_path: Path) -> None:
 
 def test_a_run_stopped_on_a_gpu_goes_on_and_ends_with_the_same_losses(tmp_path: Path) -> None:
     from modelhound.records import Progress
-    from modelhound.training import fine_tune
-    from train_things import brightness, quick, tiny_network
+    from modelhound.training import train
+    from train_things import bench_of, brightness, quick, tiny_network
 
     dataset, recipe = brightness(tmp_path / "photos"), quick(precision="fp32")
-    whole = fine_tune(tiny_network(), dataset, recipe, device="cuda:0", checkpoints=tmp_path / "whole")
+    whole = train(bench_of(tiny_network(), dataset, recipe, device="cuda:0"), checkpoints=tmp_path / "whole")
 
     def stop(progress: Progress) -> None:
         if progress.done >= 14:  # in the third epoch
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fine_tune(tiny_network(), dataset, recipe, device="cuda:0", checkpoints=tmp_path / "kept", watch=stop)
-    resumed = fine_tune(tiny_network(), dataset, recipe, device="cuda:0", checkpoints=tmp_path / "kept")
+        train(bench_of(tiny_network(), dataset, recipe, device="cuda:0"), checkpoints=tmp_path / "kept", watch=stop)
+    resumed = train(bench_of(tiny_network(), dataset, recipe, device="cuda:0"), checkpoints=tmp_path / "kept")
     assert 0 < resumed.num_steps < whole.num_steps
     assert resumed.losses == pytest.approx(whole.losses, rel=2e-2)  # the GPU may add up in another order
 
@@ -109,8 +109,8 @@ def test_a_run_stopped_on_a_gpu_goes_on_and_ends_with_the_same_losses(tmp_path: 
 def test_a_loss_that_is_no_number_is_noticed_on_a_gpu_with_its_step(tmp_path: Path) -> None:
     """Though the host reads losses many steps later."""
     from modelhound.errors import ModelError
-    from modelhound.training import fine_tune
-    from train_things import brightness, quick, tiny_network
+    from modelhound.training import train
+    from train_things import bench_of, brightness, quick, tiny_network
 
     network = tiny_network()
     seen = itertools.count(1)
@@ -122,7 +122,9 @@ def test_a_loss_that_is_no_number_is_noticed_on_a_gpu_with_its_step(tmp_path: Pa
 
     network.module.get_submodule("convolution").register_forward_pre_hook(spoil)
     with pytest.raises(ModelError, match=r"nan at step 9; the last good checkpoint is epoch-00001;"):
-        fine_tune(network, brightness(tmp_path / "photos"), quick(), device="cuda:0", checkpoints=tmp_path / "kept")
+        train(
+            bench_of(network, brightness(tmp_path / "photos"), quick(), device="cuda:0"), checkpoints=tmp_path / "kept"
+        )
 
 
 def train_on_the_first_gpu(argument: Any) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from modelhound.errors import ModelError, StoreError
 from modelhound.features import build_network
 from modelhound.models import ModelRef, source_of
 from modelhound.settings import PLAIN, ModelSettings
-from modelhound.training import Trained, fine_tune
+from modelhound.training import Trained, train
 from modelhound.training.checkpoints import Keeper, is_whole
 from tiny_encoders import write_timm, write_vit
-from train_things import brightness, quick, tiny_network
+from train_things import bench_of, brightness, quick, tiny_network
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 def train_model(model: ModelRef, dataset: Dataset, kept: Path, settings: ModelSettings = PLAIN) -> Trained:
     network = build_network(model, source_of(model).read_weights(model.name), settings, seed=0)
-    return fine_tune(network, dataset, quick(epochs=1, rate=1e-3), checkpoints=kept, model=str(model))
+    return train(bench_of(network, dataset, quick(epochs=1, rate=1e-3)), checkpoints=kept, model=str(model))
 
 
 def check_read_back(trained: Trained, settings: ModelSettings = PLAIN, file: str = "") -> Any:
@@ -68,15 +68,15 @@ def test_a_network_of_the_zoo_is_read_back_with_its_arch(dataset: Dataset, tmp_p
 
 
 def test_a_checkpoint_of_another_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept", model="py:one")
+    train(bench_of(tiny_network(), dataset, quick(epochs=1)), checkpoints=tmp_path / "kept", model="py:one")
     with pytest.raises(ModelError, match=r"expected one of py:two .* but it is one of py:one; delete it"):
-        fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept", model="py:two")
+        train(bench_of(tiny_network(), dataset, quick(epochs=1)), checkpoints=tmp_path / "kept", model="py:two")
 
 
 def test_a_checkpoint_of_another_recipe_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept")
+    train(bench_of(tiny_network(), dataset, quick(epochs=1)), checkpoints=tmp_path / "kept")
     with pytest.raises(ModelError, match="another recipe"):
-        fine_tune(tiny_network(), dataset, quick(epochs=1, rate=0.5), checkpoints=tmp_path / "kept")
+        train(bench_of(tiny_network(), dataset, quick(epochs=1, rate=0.5)), checkpoints=tmp_path / "kept")
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_of_a_damaged_checkpoint_nothing_is_used_and_training_ends_the_same(
     file: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     """One byte, in the middle: most files would still be read, and tell something else."""
-    whole = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "whole")
-    began = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
+    whole = train(bench_of(tiny_network(), dataset, quick(epochs=2)), checkpoints=tmp_path / "whole")
+    began = train(bench_of(tiny_network(), dataset, quick(epochs=2)), checkpoints=tmp_path / "kept")
     assert began.checkpoint is not None
     content = bytearray((began.checkpoint / file).read_bytes())
     content[len(content) // 2] ^= 1
     (began.checkpoint / file).write_bytes(content)
-    resumed = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
+    resumed = train(bench_of(tiny_network(), dataset, quick(epochs=2)), checkpoints=tmp_path / "kept")
     assert resumed.losses == whole.losses
     assert [each.score for each in resumed.epochs] == [each.score for each in whole.epochs]
     assert resumed.num_steps == whole.num_steps
@@ -102,11 +102,11 @@ def test_of_a_damaged_checkpoint_nothing_is_used_and_training_ends_the_same(
 
 def test_before_a_damaged_checkpoint_one_that_is_whole_is_gone_on_from(dataset: Dataset, tmp_path: Path) -> None:
     recipe = quick(epochs=3, patience=9)  # keeps the best beside the newest
-    whole = fine_tune(tiny_network(), dataset, recipe, checkpoints=tmp_path / "kept")
+    whole = train(bench_of(tiny_network(), dataset, recipe), checkpoints=tmp_path / "kept")
     newest = tmp_path / "kept" / "epoch-00003"
     shutil.copytree(newest, tmp_path / "kept" / "epoch-00004")
     (tmp_path / "kept" / "epoch-00004" / "head.safetensors").unlink()
-    resumed = fine_tune(tiny_network(), dataset, recipe, checkpoints=tmp_path / "kept")
+    resumed = train(bench_of(tiny_network(), dataset, recipe), checkpoints=tmp_path / "kept")
     assert resumed.num_steps == 0
     assert resumed.losses == whole.losses
 
@@ -114,13 +114,13 @@ def test_before_a_damaged_checkpoint_one_that_is_whole_is_gone_on_from(dataset: 
 def test_a_checkpoint_without_checksums_is_believed_and_one_that_cannot_be_read_is_refused(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    trained = fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept")
+    trained = train(bench_of(tiny_network(), dataset, quick(epochs=1)), checkpoints=tmp_path / "kept")
     assert trained.checkpoint is not None
     (trained.checkpoint / "checksums.json").unlink()
-    assert fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept").num_steps == 0
+    assert train(bench_of(tiny_network(), dataset, quick(epochs=1)), checkpoints=tmp_path / "kept").num_steps == 0
     (trained.checkpoint / "model.safetensors").write_bytes(b"nothing of the kind")
     with pytest.raises(ModelError, match="delete it or choose another --run"):
-        fine_tune(tiny_network(), dataset, quick(epochs=1), checkpoints=tmp_path / "kept")
+        train(bench_of(tiny_network(), dataset, quick(epochs=1)), checkpoints=tmp_path / "kept")
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def test_the_last_good_checkpoint_stays_when_the_disk_is_full(
     room: int, file: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = Keeper.save
-    whole = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "whole")
+    whole = train(bench_of(tiny_network(), dataset, quick(epochs=2)), checkpoints=tmp_path / "whole")
     assert (tmp_path / "whole" / "epoch-00002" / file).stat().st_size > room
 
     def save_until_full(self: Keeper, trainable: Any, optimiser: Any, progressed: Any) -> Path:
@@ -152,9 +152,9 @@ def test_the_last_good_checkpoint_stays_when_the_disk_is_full(
     with monkeypatch.context() as patched:
         patched.setattr(Keeper, "save", save_until_full)
         with pytest.raises(StoreError, match="File too large; free some space"):
-            fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
+            train(bench_of(tiny_network(), dataset, quick(epochs=2)), checkpoints=tmp_path / "kept")
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["epoch-00001"]
-    resumed = fine_tune(tiny_network(), dataset, quick(epochs=2), checkpoints=tmp_path / "kept")
+    resumed = train(bench_of(tiny_network(), dataset, quick(epochs=2)), checkpoints=tmp_path / "kept")
     assert resumed.losses == whole.losses
 
 

@@ -18,12 +18,12 @@ from modelhound.models import ModelRef, Network, source_of
 from modelhound.records import Progress
 from modelhound.records.train import STEP_PHASES
 from modelhound.settings import PLAIN, PrepareSettings, RecipeSettings
-from modelhound.training import Delays, fine_tune, set_up, split_items, tracing
+from modelhound.training import Delays, fine_tune, set_up, split_items, tracing, train
 from modelhound.training.augmenting import Augmentation
 from modelhound.training.feed import Course
 from modelhound.training.recipe import Schedule
 from modelhound.verbs.prepare import run_prepare
-from train_things import FORM, SIDE, brightness, quick, tiny_network
+from train_things import FORM, SIDE, bench_of, brightness, quick, tiny_network
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_head_and_cached_features_learn_the_same(dataset: Dataset) -> None:
 
 def test_the_phases_add_up_to_the_wall_clock(dataset: Dataset) -> None:
     slow = Delays(loading_seconds=0.004, model_seconds=0.004)
-    trained = fine_tune(tiny_network(), dataset, quick(augment="strong"), delays=slow)
+    trained = train(bench_of(tiny_network(), dataset, quick(augment="strong"), delays=slow))
     seconds = {each.phase: each for each in trained.phases}
     assert sum(each.total for each in trained.phases) == pytest.approx(trained.wall_seconds, rel=0.02)
     assert all(len(seconds[phase].seconds) == trained.num_steps for phase in STEP_PHASES)
@@ -69,12 +69,14 @@ def test_the_phases_add_up_to_the_wall_clock(dataset: Dataset) -> None:
 
 def test_the_same_seed_gives_the_same_losses_and_another_does_not(dataset: Dataset) -> None:
     runs = [
-        fine_tune(
-            tiny_network(dropout=0.2),
-            dataset,
-            quick(seed=seed, augment="strong"),
-            train_positions=range(40),
-            test_positions=range(40, 60),
+        train(
+            set_up(
+                tiny_network(dropout=0.2),
+                dataset.select(range(40)),
+                dataset.select(range(40, 60)),
+                quick(seed=seed, augment="strong"),
+                device="cpu",
+            )
         )
         for seed in (1, 1, 2)
     ]
@@ -83,36 +85,37 @@ def test_the_same_seed_gives_the_same_losses_and_another_does_not(dataset: Datas
 
 
 def test_accumulated_batches_are_one_large_batch(dataset: Dataset) -> None:
-    items = {"train_positions": range(48), "test_positions": range(48, 60)}
-    large = fine_tune(tiny_network(), dataset, quick(batch=16), **items)
-    small = fine_tune(tiny_network(), dataset, quick(batch=8, accumulate=2), **items)
+    large = fine_tune(tiny_network(), dataset, quick(batch=16))
+    small = fine_tune(tiny_network(), dataset, quick(batch=8, accumulate=2))
     pairs = np.array(small.losses).reshape(-1, 2).mean(1)
     assert pairs == pytest.approx(large.losses, rel=1e-4)
 
 
 def test_a_run_stopped_between_epochs_ends_with_the_same_losses(dataset: Dataset, tmp_path: Path) -> None:
-    whole = fine_tune(tiny_network(dropout=0.3), dataset, quick(), checkpoints=tmp_path / "whole")
+    whole = train(bench_of(tiny_network(dropout=0.3), dataset, quick()), checkpoints=tmp_path / "whole")
 
     def stop(progress: Progress) -> None:
         if progress.done >= 14:  # in the third epoch
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fine_tune(tiny_network(dropout=0.3), dataset, quick(), checkpoints=tmp_path / "kept", watch=stop)
-    resumed = fine_tune(tiny_network(dropout=0.3), dataset, quick(), checkpoints=tmp_path / "kept")
+        train(bench_of(tiny_network(dropout=0.3), dataset, quick()), checkpoints=tmp_path / "kept", watch=stop)
+    resumed = train(bench_of(tiny_network(dropout=0.3), dataset, quick()), checkpoints=tmp_path / "kept")
     assert resumed.losses == whole.losses
     assert [each.score for each in resumed.epochs] == [each.score for each in whole.epochs]
     assert 0 < resumed.num_steps < whole.num_steps
 
 
 def test_what_is_finished_is_not_trained_again(dataset: Dataset, tmp_path: Path) -> None:
-    first = fine_tune(tiny_network(), dataset, quick(), checkpoints=tmp_path / "kept")
-    again = fine_tune(tiny_network(), dataset, quick(), checkpoints=tmp_path / "kept")
+    first = train(bench_of(tiny_network(), dataset, quick()), checkpoints=tmp_path / "kept")
+    again = train(bench_of(tiny_network(), dataset, quick()), checkpoints=tmp_path / "kept")
     assert (again.num_steps, again.losses, again.score) == (0, first.losses, first.score)
 
 
 def test_patience_stops_and_keeps_the_best(dataset: Dataset, tmp_path: Path) -> None:
-    trained = fine_tune(tiny_network(), dataset, quick(epochs=30, patience=2, rate=1e-9), checkpoints=tmp_path / "kept")
+    trained = train(
+        bench_of(tiny_network(), dataset, quick(epochs=30, patience=2, rate=1e-9)), checkpoints=tmp_path / "kept"
+    )
     assert trained.stopped.startswith("stopped early")
     assert len(trained.epochs) == 3
     assert trained.checkpoint == tmp_path / "kept" / "epoch-00001"
@@ -163,7 +166,7 @@ def test_a_loss_that_is_no_number_stops_and_names_the_last_good_checkpoint(datas
                 network.module.get_parameter("convolution.bias").fill_(math.nan)
 
     with pytest.raises(ModelError, match="nan at step 14; the last good checkpoint is epoch-00002;"):
-        fine_tune(network, dataset, quick(), checkpoints=tmp_path / "kept", watch=spoil)
+        train(bench_of(network, dataset, quick()), checkpoints=tmp_path / "kept", watch=spoil)
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 
@@ -178,7 +181,7 @@ def test_nobody_is_told_of_checkpoints_who_keeps_none(
     network.module.convolution.weight.data *= 1e18  # type: ignore[union-attr, operator]
     recipe = quick(rate=99.0, optimiser="sgd", schedule="constant")
     with pytest.raises(ModelError, match=rf"found nan at step \d+{advice}$"):
-        fine_tune(network, dataset, recipe, checkpoints=tmp_path / "kept" if keeps else None)
+        train(bench_of(network, dataset, recipe), checkpoints=tmp_path / "kept" if keeps else None)
 
 
 def test_no_item_is_alone_in_a_batch_unless_that_is_asked_for(tmp_path: Path) -> None:
@@ -192,14 +195,14 @@ def test_no_item_is_alone_in_a_batch_unless_that_is_asked_for(tmp_path: Path) ->
 def test_a_label_that_the_head_does_not_have_is_refused(dataset: Dataset) -> None:
     strange = replace(dataset, targets=np.where(dataset.targets == 2, 7, dataset.targets))
     with pytest.raises(DataError, match="expected labels below 3"):
-        fine_tune(tiny_network(), dataset, quick(), test=strange)
+        set_up(tiny_network(), dataset, strange, quick(), device="cpu")
 
 
 def test_an_empty_part_is_refused(dataset: Dataset) -> None:
     with pytest.raises(DataError, match="cannot test on"):
-        fine_tune(tiny_network(), dataset, quick(), train_positions=range(10), test_positions=[])
+        set_up(tiny_network(), dataset, dataset.select([]), quick(), device="cpu")
     with pytest.raises(DataError, match="cannot train on"):
-        fine_tune(tiny_network(), dataset, quick(), train_positions=[], test_positions=range(10))
+        set_up(tiny_network(), dataset.select([]), dataset, quick(), device="cpu")
 
 
 def test_features_that_are_no_numbers_are_refused(dataset: Dataset) -> None:
@@ -228,9 +231,9 @@ def test_several_labels_can_be_told_too(dataset: Dataset) -> None:
 
 
 def test_a_fifth_of_each_class_is_held_out(dataset: Dataset) -> None:
-    train_positions, test_positions = split_items(dataset, seed=0)
-    assert sorted(train_positions + test_positions) == list(range(60))
-    assert np.bincount(dataset.targets[test_positions]).tolist() == [4, 4, 4]
+    learned, tested = split_items(dataset, seed=0)
+    assert sorted((*learned.item_names, *tested.item_names)) == sorted(dataset.item_names)
+    assert np.bincount(tested.targets).tolist() == [4, 4, 4]
 
 
 def test_ranks_share_what_one_rank_would_see(dataset: Dataset) -> None:
@@ -296,7 +299,7 @@ def test_texts_are_learned_and_augmenting_them_is_refused(tmp_path: Path) -> Non
         return build_network(model, source_of(model).read_weights(model.name), PLAIN, seed=0)
 
     dataset = open_dataset("sms", limit=40)
-    trained = fine_tune(network(), dataset, quick(epochs=2, rate=1e-3), checkpoints=tmp_path / "kept")
+    trained = train(bench_of(network(), dataset, quick(epochs=2, rate=1e-3)), checkpoints=tmp_path / "kept")
     assert len(trained.losses) == 8
     with pytest.raises(RequestError, match="--augment none"):
         fine_tune(network(), dataset, quick(augment="flip"))

@@ -23,10 +23,10 @@ from modelhound.training import (
     fine_tune,
     intervening,
     set_up,
-    split_items,
+    train,
 )
 from modelhound.training.distributed import Link
-from train_things import brightness, on_ranks, quick, tiny_network
+from train_things import bench_of, brightness, on_ranks, quick, tiny_network
 
 
 def train_tiny(dataset: Dataset, batch: int, mode: str) -> tuple[Any, ...]:
@@ -42,8 +42,9 @@ def train_efficientnet(data: str, batch: int) -> tuple[Any, ...]:
     small = replace(network.preprocessing, input_size=(96, 96))  # at a fifth of what its 224 pixels would cost
     network = replace(network, preprocessing=small)
     recipe = quick(epochs=1, batch=batch, rate=1e-3, batchnorm="sync", augment="flip")
-    trained = fine_tune(network, open_dataset(data), recipe, train_positions=range(8), test_positions=range(8, 12))
-    return _shown(trained)
+    items = open_dataset(data)
+    bench = set_up(network, items.select(range(8)), items.select(range(8, 12)), recipe, device="cpu")
+    return _shown(train(bench))
 
 
 def _shown(trained: Trained) -> tuple[Any, ...]:
@@ -60,10 +61,9 @@ def test_a_rank_knows_how_many_share_its_machine(monkeypatch: pytest.MonkeyPatch
 
 
 def train_with_one_test_item(dataset: Dataset) -> float:
-    recipe = quick(epochs=1, mode="cached")
-    return (
-        fine_tune(tiny_network(), dataset, recipe, train_positions=range(40), test_positions=[50]).epochs[0].test_loss
-    )
+    items, tested = dataset.select(range(40)), dataset.select([50])
+    bench = set_up(tiny_network(), items, tested, quick(epochs=1, mode="cached"), device="cpu")
+    return train(bench).epochs[0].test_loss
 
 
 def test_cached_features_need_no_test_item_for_every_rank(tmp_path: Path) -> None:
@@ -131,15 +131,7 @@ def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bound_of(dataset: Dataset, delays: dict[str, float], doses: bool = False, workers: int = 0) -> Verdict:
-    train_positions, test_positions = split_items(dataset, seed=0)
-    bench = set_up(
-        tiny_network(),
-        dataset.select(train_positions),
-        dataset.select(test_positions),
-        quick(batch=4, workers=workers),
-        device="cpu",
-        delays=Delays(**delays),
-    )
+    bench = bench_of(tiny_network(), dataset, quick(batch=4, workers=workers), delays=Delays(**delays))
     before = {name: each.clone() for name, each in bench.trainable.state_dict().items()}
     measured = intervening.intervene(
         bench, budget_seconds=0.5, live_seconds=sum(delays.values()), doses=doses, num_rounds=3
@@ -188,7 +180,7 @@ def test_a_delay_that_a_loader_process_hides_is_not_on_the_critical_path(tmp_pat
 
 def train_on_what_is_not_there(dataset: Dataset) -> str:
     try:
-        fine_tune(tiny_network(), dataset, quick(), train_positions=[], test_positions=range(4))
+        set_up(tiny_network(), dataset.select([]), dataset, quick(), device="cpu")
     except DataError as error:
         return str(error)
     return ""

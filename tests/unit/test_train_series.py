@@ -17,10 +17,10 @@ from modelhound.models import ModelRef, source_of
 from modelhound.records import ModelTrained, RankTrained
 from modelhound.settings import PLAIN, TrainSettings
 from modelhound.store import read_run
-from modelhound.training import fine_tune, rank
+from modelhound.training import rank, train
 from modelhound.training.rank import RankResult, told_by
 from modelhound.verbs.train import TrainResult, run_train
-from train_things import brightness, quick, tiny_network
+from train_things import bench_of, brightness, quick, tiny_network
 
 
 def settings(folder: Path, model: str = "zoo:resnet-shapes", **changed: Any) -> TrainSettings:
@@ -46,7 +46,7 @@ def test_weights_that_the_last_step_of_an_epoch_spoiled_are_not_kept(dataset: Da
     network = tiny_network()
     network.module.convolution.weight.data *= 1e18  # type: ignore[union-attr, operator]
     with pytest.raises(ModelError, match=r"found nan on the test items after epoch 2; the last good .* is epoch-00001"):
-        fine_tune(network, dataset, recipe, checkpoints=tmp_path / "kept")
+        train(bench_of(network, dataset, recipe), checkpoints=tmp_path / "kept")
     assert [each.name for each in (tmp_path / "kept").iterdir()] == ["epoch-00001"]
 
 

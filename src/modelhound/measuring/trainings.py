@@ -32,7 +32,7 @@ def time_training(
     gc.collect()  # or the rubbish of earlier jobs would be cleared in this one's time
     meter = Meter(device)
     network = load_network(model, settings, seed=recipe.seed, meter=meter)
-    trained = fine_tune(network, dataset, recipe, device=device, model=str(model), watch=watch)
+    trained = fine_tune(network, dataset, recipe, device=device, watch=watch)
     wall_seconds = meter.wall_seconds
     tests = next((each.seconds for each in trained.phases if each.phase == "evaluate"), (0.0,) * len(trained.epochs))
     epochs = tuple(done.seconds + test for done, test in zip(trained.epochs, tests, strict=True))

@@ -4,7 +4,7 @@ In:  a Network of `models`, a Dataset of `data`, RecipeSettings
 Out: a Trained; blocks of steps with parts of them made free; what the profiler saw
 Nothing here knows a run folder, a command or what will be concluded.
 
-    loop          fine_tune: epochs, tests, early stop, resume
+    loop          train: epochs, tests, early stop, resume; fine_tune: that once, with nothing kept
     bench         everything laid out; feed, stepping, trainable, recipe, augmenting, losses, layout: its parts
     distributed   the other ranks
     intervening   parts of a step made free or slower, in turns; delaying makes them slower

@@ -137,15 +137,16 @@ def set_up(
     return bench
 
 
-def split_items(dataset: Dataset, *, seed: int) -> tuple[list[int], list[int]]:
-    """Positions to train and to test on: a fifth of each class is held out, as scorers hold it out."""
+def split_items(dataset: Dataset, *, seed: int) -> tuple[Dataset, Dataset]:
+    """What to train and what to test on: a fifth of each class is held out, as scorers hold it out."""
     if dataset.task == "classification":
         labels = torch.from_numpy(dataset.targets)
         counts = torch.bincount(labels, minlength=len(dataset.class_names))
         held_out = draw_held_out_of_each_class(labels, counts, seed=seed)
     else:
         held_out = draw_held_out(len(dataset), seed=seed)
-    return (~held_out).nonzero().squeeze(1).tolist(), held_out.nonzero().squeeze(1).tolist()
+    learned, tested = (part.nonzero().squeeze(1).tolist() for part in (~held_out, held_out))
+    return dataset.select(learned), dataset.select(tested)
 
 
 def _check(dataset: Dataset, test: Dataset, network: Network) -> None:

@@ -31,8 +31,7 @@ def open_items(settings: TrainSettings, watch: Watch) -> tuple[Dataset, Dataset]
     split = settings.split if settings.test is None else settings.split or _USUAL_PART
     dataset = open_part(split, settings.limit)
     if settings.test is None:
-        train_positions, test_positions = split_items(dataset, seed=settings.seed)
-        return dataset.select(train_positions), dataset.select(test_positions)
+        return split_items(dataset, seed=settings.seed)
     if settings.test == split:
         raise RequestError(
             f"cannot test on part {settings.test!r}, which is trained on: expected another --test, or leave it out"

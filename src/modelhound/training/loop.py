@@ -21,7 +21,6 @@ import torch
 from torch import nn
 
 from modelhound.data import Dataset
-from modelhound.errors import DataError
 from modelhound.meter import Meter, seconds_now
 from modelhound.models import Network
 from modelhound.records import EpochDone, PhaseSamples, Progress, Watch, silent, to_plain
@@ -29,7 +28,6 @@ from modelhound.records.train import STEP_PHASES
 from modelhound.settings import METRICS, RecipeSettings
 from modelhound.training.bench import Bench, set_up, split_items
 from modelhound.training.checkpoints import Keeper, Progressed
-from modelhound.training.delaying import Delays
 from modelhound.training.feed import Moved
 from modelhound.training.layout import tuned_convolutions
 from modelhound.training.losses import LossLog, check_finite, or_precision
@@ -83,46 +81,14 @@ class Trained:
 
 
 def fine_tune(
-    network: Network,
-    dataset: Dataset,
-    recipe: RecipeSettings,
-    *,
-    device: str = "cpu",
-    train_positions: Sequence[int] | None = None,
-    test_positions: Sequence[int] | None = None,
-    test: Dataset | None = None,
-    model: str = "",
-    checkpoints: Path | None = None,
-    delays: Delays | None = None,
-    watch: Watch = silent,
+    network: Network, dataset: Dataset, recipe: RecipeSettings, *, device: str = "cpu", watch: Watch = silent
 ) -> Trained:
-    """Train on some items and test on others: on `test` where it is given, else on `test_positions`, else on a fifth held out.
+    """Learn from four fifths of the items, be tested on the others, and keep nothing on the disk.
 
     The network is changed: its weights by learning, its place to the device.
     """
-    items, held_out = divide(dataset, recipe, train_positions, test_positions, test)
-    bench = set_up(network, items, held_out, recipe, device=device, delays=delays)
-    return train(bench, model=model, checkpoints=checkpoints, watch=watch)
-
-
-def divide(
-    dataset: Dataset,
-    recipe: RecipeSettings,
-    train_positions: Sequence[int] | None,
-    test_positions: Sequence[int] | None,
-    test: Dataset | None,
-) -> tuple[Dataset, Dataset]:
-    """Training and test items."""
-    if test is None:
-        if train_positions is None and test_positions is None:
-            train_positions, test_positions = split_items(dataset, seed=recipe.seed)
-        elif test_positions is None:
-            raise DataError("cannot train on some positions only: expected test_positions beside train_positions")
-        test = dataset.select(test_positions)
-        if train_positions is None:
-            tested = set(test_positions)
-            train_positions = [position for position in range(len(dataset)) if position not in tested]
-    return dataset if train_positions is None else dataset.select(train_positions), test
+    items, held_out = split_items(dataset, seed=recipe.seed)
+    return train(set_up(network, items, held_out, recipe, device=device), watch=watch)
 
 
 def train(
