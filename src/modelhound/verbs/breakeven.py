@@ -2,12 +2,10 @@
 
 In:  BreakevenSettings
 Out: a BreakevenResult, and a run folder that holds every sample behind it
-Trainings go through the room of `hound train`, searches through that of `hound search`: what is timed here is what a user gets
-there. One that fails is recorded and the others go on; what is finished is not measured again.
+Nothing here times anything: `measuring.comparison` does, and does not measure again what the folder holds.
 """
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,16 @@ from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
 from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
 from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
-from modelhound.errors import ModelError, RequestError, StoreError, explain_error
+from modelhound.errors import RequestError
 from modelhound.launch.arithmetic import Bf16Trial
 from modelhound.meter import describe_machine, resolve_device, utc_now
-from modelhound.models import ModelRef, check_any_fits, check_arch, find_models, source_of, stamp_own
+from modelhound.models import ModelRef, check_any_fits, check_arch, find_models
 from modelhound.records import (
     BreakevenFindings,
     Failure,
     FeaturesTimed,
     ItemSkipped,
     Machine,
-    Progress,
     RunStarted,
     SearchTimed,
     TrainingTimed,
@@ -39,7 +36,7 @@ from modelhound.records import (
 )
 from modelhound.settings import BREAKEVEN_MODELS, DEFAULT_MODELS, BreakevenSettings
 from modelhound.settings.checks import make_settings, name_all
-from modelhound.store import RunFolder, default_run_path, open_run
+from modelhound.store import default_run_path, open_run
 
 __all__ = ["BreakevenResult", "breakeven", "run_breakeven"]
 
@@ -104,6 +101,8 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
     check_there(settings.data)
     bf16 = Bf16Trial(settings.precision)
     load_libraries(watch)
+    from modelhound.measuring.comparison import Comparison
+
     device = resolve_device(settings.device)
     if device == "cpu":
         keep_freed_memory()
@@ -123,11 +122,13 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
         started = RunStarted(at=utc_now(), device=device, machine=describe_machine())
         run.append(started)
         keep_skipped(run, dataset.skipped)
-        job = _Job(settings=settings, dataset=dataset, device=device, run=run, watch=watch)
-        job.measure(models, sizes, pool)
-        findings = find_breakeven(
-            Timed(trainings=job.trainings, features=job.features, searches=job.searches), _asked(settings)
-        )
+        known: list[TrainingTimed | FeaturesTimed | SearchTimed] = []
+        for kind in (TrainingTimed, FeaturesTimed, SearchTimed):
+            known += run.read(kind)
+        compared = Comparison(settings, dataset, device=device, known=known, tell=run.append, watch=watch)
+        compared.measure(models, sizes, pool)
+        timed = Timed(trainings=compared.trainings, features=compared.features, searches=compared.searches)
+        findings = find_breakeven(timed, _asked(settings))
         run.write_answer(findings, headline=_headline(findings))
     return BreakevenResult(
         run=path,
@@ -136,14 +137,14 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
         weights=settings.weights,
         machine=started.machine,
         epochs=settings.epochs,
-        trainings=tuple(job.trainings),
-        features=tuple(job.features),
-        searches=tuple(job.searches),
+        trainings=tuple(compared.trainings),
+        features=tuple(compared.features),
+        searches=tuple(compared.searches),
         findings=findings,
-        failures=tuple(job.failures),
+        failures=tuple(compared.failures),
         skipped=dataset.skipped,
-        notes=tuple(dict.fromkeys((*notes, *job.notes))),
-        num_resumed=job.num_resumed,
+        notes=tuple(dict.fromkeys((*notes, *compared.notes))),
+        num_resumed=compared.num_resumed,
     )
 
 
@@ -219,136 +220,6 @@ def _asked(settings: BreakevenSettings) -> Asked:
         watts=settings.watts,
         seed=settings.seed,
     )
-
-
-class _Job:
-    """One run: what is known, and measuring the rest."""
-
-    def __init__(
-        self, *, settings: BreakevenSettings, dataset: Dataset, device: str, run: RunFolder, watch: Watch
-    ) -> None:
-        from modelhound.measuring.comparing import Contest
-
-        self._settings, self._run, self._watch = settings, run, watch
-        self._contest = Contest(settings, dataset, device=device, watch=watch)
-        self._done, self._total = 0.0, 1.0
-        self.trainings: list[TrainingTimed] = []
-        self.features: list[FeaturesTimed] = []
-        self.searches: list[SearchTimed] = []
-        self.failures: list[Failure] = []
-        self.notes: list[str] = []
-        self.num_resumed = 0
-
-    def measure(self, models: Sequence[ModelRef], sizes: Sequence[int], pool: Sequence[ModelRef]) -> None:
-        """Every model on every number of items, then searches over more and more of the pool."""
-        settings, epochs = self._settings, self._settings.epochs_run()
-        # in passes over the items, of which training takes about three
-        each = {"full": 3 * epochs, "head": epochs, "cached": 1, "extract": settings.repeats}
-        counts = sorted({min(count, len(pool)) for count in settings.num_models()}) if pool else []
-        short = [count for count in settings.num_models() if count > len(pool) > 0]
-        if short:
-            self.notes.append(f"models in the pool: {len(pool)}, taken in place of {', '.join(map(str, short))}")
-        searched = sizes[len(sizes) // 2]
-        passes = sum(each[mode] for mode in settings.modes) + each["extract"]
-        self._total = len(models) * sum(sizes) * passes + 2 * sum(counts) * searched
-        for model in models:
-            for size in sizes:
-                items = self._contest.select(size)
-                self._time_features(model, items)
-                self._advance(size * each["extract"])
-                for mode in settings.modes:
-                    self._time_training(model, items, mode)
-                    self._advance(size * each[mode])
-        for count in counts:
-            for way in ("plain", "engine"):
-                self._time_search(way, pool[:count], self._contest.select(searched))
-                self._advance(count * searched)
-        self._watch(Progress(task="comparing, %", done=100, total=100))
-
-    def _advance(self, cost: float) -> None:
-        self._done += cost
-        self._tell("")
-
-    def _tell(self, detail: str) -> None:
-        done = min(100, int(100 * self._done / self._total))
-        self._watch(Progress(task="comparing, %", done=done, total=100, detail=detail))
-
-    def _time_training(self, model: ModelRef, items: Dataset, mode: str) -> None:
-        self._tell(f"{model}: {mode} on {len(items)} items")
-
-        def matches(known: TrainingTimed) -> bool:
-            return (known.mode, known.num_items) == (mode, len(items))
-
-        def measure(stamp: str) -> TrainingTimed:
-            return self._contest.time_training(model, items, mode, stamp=stamp)
-
-        self._take(model, f"{mode} training", TrainingTimed, self.trainings, matches, measure)
-
-    def _time_features(self, model: ModelRef, items: Dataset) -> None:
-        self._tell(f"{model}: features of {len(items)} items")
-
-        def matches(known: FeaturesTimed) -> bool:
-            return known.num_items == len(items)
-
-        def measure(stamp: str) -> FeaturesTimed:
-            return self._contest.time_features(model, items, stamp=stamp)
-
-        self._take(model, "features", FeaturesTimed, self.features, matches, measure)
-
-    def _take(
-        self,
-        model: ModelRef,
-        phase: str,
-        kind: type[Any],
-        into: list[Any],
-        matches: Callable[[Any], bool],
-        measure: Callable[[str], TrainingTimed | FeaturesTimed],
-    ) -> None:
-        """What the run folder holds already, or what is measured now; a model that fails is told and the others go on."""
-        try:
-            stamp = source_of(model).stamp(model.name)
-            known = [
-                each
-                for each in self._run.read(kind)
-                if (each.model, each.stamp) == (str(model), stamp) and matches(each)
-            ]
-            record = known[-1] if known else measure(stamp)
-        except (RequestError, StoreError):
-            raise
-        except Exception as error:  # whatever a stranger's model raises, the others go on
-            failure = Failure(model=str(model), phase=phase, error=explain_error(error))
-            self._run.append(failure)
-            self.failures.append(failure)
-            return
-        if known:
-            self.num_resumed += 1
-        else:
-            self._run.append(record)
-        into.append(record)
-
-    def _time_search(self, way: str, models: Sequence[ModelRef], items: Dataset) -> None:
-        self._tell(f"searching over {len(models)} models, {way}")
-        names = tuple(str(model) for model in models)
-        wanted = (way, names, len(items), _stamp_all(models))
-        for known in self._run.read(SearchTimed):
-            if (known.way, known.models, known.num_items, known.stamp) == wanted:
-                self.searches.append(known)
-                self.num_resumed += 1
-                return
-        try:
-            record = self._contest.time_search(way, models, items)
-        except ModelError as error:
-            self.notes.append(f"a search over {len(models)} models was not timed: {error}")
-            return
-        record = msgspec.structs.replace(record, stamp=wanted[-1])
-        self._run.append(record)
-        self.searches.append(record)
-
-
-def _stamp_all(models: Sequence[ModelRef]) -> str:
-    """Empty where none of them is in somebody's own files."""
-    stamps = [stamp_own(model) for model in models]
-    return hashlib.sha256("\0".join(stamps).encode()).hexdigest()[:16] if any(stamps) else ""
 
 
 def _headline(findings: BreakevenFindings) -> str:
