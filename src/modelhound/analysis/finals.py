@@ -316,8 +316,8 @@ class FinalsRace:
         for model in self._states:
             reached, earlier = (self._first_fold(model, each) for each in (stage, max(0, stage - 1)))
             if reached and earlier:
-                now.append(float(reached.item_scores.mean()))
-                before.append(float(earlier.item_scores.mean()))
+                now.append(reached.score)
+                before.append(earlier.score)
                 features.append(self._feature_scores[model])
         num_items = len(self._positions[0])
         scores, earlier_scores = np.array(now), np.array(before) if stage else None

@@ -56,7 +56,7 @@ class TrialBook:
         good = [(trial, each) for trial in tried if (each := self.outcomes.get(trial)) is not None]
         if not good:
             return min(trial.notch for trial in tried)
-        return max(good, key=lambda pair: (float(pair[1].item_scores.mean()), -pair[1].loss, -pair[0].notch))[0].notch
+        return max(good, key=lambda pair: (pair[1].score, -pair[1].loss, -pair[0].notch))[0].notch
 
     def reached(self, model: str, *, at_rung: int) -> tuple[int, list[Outcome]]:
         """The furthest stage that a finalist has come to, and its outcomes there, fold after fold."""

@@ -6,6 +6,7 @@ Nothing here knows who races, or trains.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class Trial:
     stage: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What came of a trial."""
 
@@ -66,6 +67,11 @@ class Outcome:
     loss: float
     """Mean over the items of the fold."""
     seconds: float
+
+    @cached_property
+    def score(self) -> float:
+        """Mean over the items; a race asks for it again and again."""
+        return float(self.item_scores.mean())
 
 
 def draw_folds(groups: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
