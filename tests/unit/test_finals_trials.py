@@ -173,6 +173,7 @@ def test_processes_share_the_memory_that_one_would_have_for_items(room: Classroo
     assert among_four == pytest.approx(alone / 4, rel=0.2)  # what is free changes from one moment to the next
 
 
+@pytest.mark.usefixtures("warm_workers")
 def test_processes_give_what_this_one_gives(networks: dict[str, str], room: Classroom) -> None:
     requests = [request(networks[name], fold=fold) for name in ("sharp", "exploding") for fold in (0, 1)]
     found: dict[int, TrialResult] = {}
@@ -183,6 +184,7 @@ def test_processes_give_what_this_one_gives(networks: dict[str, str], room: Clas
         assert (found[place].item_scores, found[place].error) == (here.item_scores, here.error)
 
 
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("num_processes", [0, 1])
 def test_nothing_is_begun_when_time_is_up(num_processes: int, networks: dict[str, str], room: Classroom) -> None:
     found: dict[int, TrialResult] = {}
