@@ -2,8 +2,7 @@ import multiprocessing
 import os
 import resource
 import signal
-import subprocess
-import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -21,6 +20,8 @@ from modelhound.data import Batch, Dataset, Preprocessing, load_batches, loader_
 from modelhound.data.loading import _Batches, _choose_workers
 from modelhound.data.preprocessing import make_transform
 from modelhound.errors import DataError, RequestError
+from modelhound.launch.environment import child_environment
+from warm_workers import ForkedProcess
 
 PREPROCESSING = Preprocessing(
     input_size=(32, 32),
@@ -125,9 +126,9 @@ def test_no_process_starts_before_the_first_batch_is_asked_for(photos: Dataset) 
 
 
 ENDLESS = """
-import multiprocessing, sys
+import multiprocessing
 from modelhound.data import Preprocessing, load_batches, open_dataset
-data = open_dataset(sys.argv[1])
+data = open_dataset({name!r})
 while True:
     for number, _ in enumerate(load_batches(data, {preprocessing!r}, batch=4, workers=2)):
         if number == 0:
@@ -136,23 +137,21 @@ while True:
 
 
 def test_ctrl_c_ends_all_workers_and_they_print_nothing(photos: Dataset) -> None:
-    program = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS.format(preprocessing=PREPROCESSING), photos.name],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # so that a terminal's Ctrl-C, which goes to all processes of a group, can be imitated
-    )
-    assert program.stdout is not None
-    for _ in range(2):
-        pids = [int(pid) for pid in program.stdout.readline().split()]
-    assert len(pids) == 2
-    os.killpg(program.pid, signal.SIGINT)
-    rest, errors = program.communicate(timeout=30)
-    assert program.returncode != 0
+    code = ENDLESS.format(name=photos.name, preprocessing=PREPROCESSING)
+    with (
+        tempfile.TemporaryFile() as words,
+        ForkedProcess(exec, code, {}, environment=child_environment(), words=words) as program,
+    ):
+        for _ in range(2):
+            pids = [int(pid) for pid in program.stdout.readline().split()]
+        assert len(pids) == 2
+        os.killpg(program.pid, signal.SIGINT)  # a terminal's Ctrl-C goes to all processes of a group
+        assert program.wait(30) != 0
+        pids += [int(pid) for line in program.stdout.read().splitlines() for pid in line.split()]
+        words.seek(0)
+        errors = words.read().decode()
     assert errors.count("Traceback") == 1
     assert errors.rstrip().endswith("KeyboardInterrupt")
-    pids += [int(pid) for line in rest.splitlines() for pid in line.split()]
     assert not [pid for pid in pids if Path("/proc", str(pid)).exists()]
 
 
@@ -212,10 +211,13 @@ def test_a_worker_ends_with_the_process_that_started_it() -> None:
         _fork(work, os.getpid()).join()
 
     starter = _fork(start_worker)
+    sender.close()  # from here on only they hold that end
     worker = psutil.Process(receiver.recv())
+    assert worker.is_running()
     starter.kill()
-    worker.wait(20)
-    assert not worker.is_running()
+    assert receiver.poll(20)
+    with pytest.raises(EOFError):
+        receiver.recv()
 
 
 def _fork(work: Any, *arguments: Any, **named: Any) -> Any:
