@@ -1,6 +1,7 @@
 """One function on several ranks: values come back, a dead rank ends the others, and errors stay what they are."""
 
 import atexit
+import multiprocessing
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ import msgspec
 import pytest
 
 from modelhound.errors import DataError, RankError, RequestError
-from modelhound.launch import Cluster, ranks, run_on_ranks, slurm
+from modelhound.launch import Cluster, rank_child, ranks, run_on_ranks, slurm
 from modelhound.launch.ranks import follow
 
 
@@ -60,7 +61,20 @@ def test_a_killed_rank_ends_the_run_with_its_name_and_last_words(tmp_path: Path)
     assert "test_train_launch.py" in log  # where it was: in the log, and not in the message
 
 
-def test_an_error_of_ours_stays_what_it_is(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forking beside threads
+def test_an_error_of_ours_stays_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank is forked here and not started by torchrun, which would load torch twice and adds nothing to this."""
+
+    def run_rank(folder: Path, environment: dict[str, str], **asked: Any) -> str | None:
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+        for name, value in (environment | alone).items():
+            monkeypatch.setenv(name, value)
+        forked = multiprocessing.get_context("fork").Process(target=lambda: os._exit(rank_child.main(folder)))
+        forked.start()
+        forked.join(60)
+        return None if forked.exitcode == 0 else f"its rank ended with {forked.exitcode}"
+
+    monkeypatch.setattr(ranks, "run_agent", run_rank)
     with pytest.raises(DataError, match=r"^cannot use 'these': expected others$"):
         call("refuse", tmp_path / "ranks", num_ranks=1)
 
@@ -69,13 +83,14 @@ def test_a_rank_does_not_outlive_the_command_that_started_it() -> None:
     """Killed with SIGKILL, it can tell nobody."""
     command = subprocess.Popen(["sleep", "60"])
     waiting = (
-        "import sys, time, modelhound.launch.rank_child as child; child.end_with(int(sys.argv[1])); time.sleep(60)"
+        "import sys, time, modelhound.launch.rank_child as child; child._SECONDS_BETWEEN_LOOKS = 0.02; "
+        "child.end_with(int(sys.argv[1])); time.sleep(0.3); print(flush=True); time.sleep(60)"
     )
-    rank = subprocess.Popen([sys.executable, "-c", waiting, str(command.pid)])
-    with pytest.raises(subprocess.TimeoutExpired):
-        rank.wait(1.5)
-    command.kill()  # and a zombie from then on, since nobody has asked how it ended
-    assert rank.wait(30) == 4
+    with subprocess.Popen([sys.executable, "-c", waiting, str(command.pid)], stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None
+        assert rank.stdout.read(1) == b"\n"  # it has looked more than once, and goes on
+        command.kill()  # and a zombie from then on, since nobody has asked how it ended
+        assert rank.wait(30) == 4
     command.wait()
 
 
