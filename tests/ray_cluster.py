@@ -23,17 +23,21 @@ def start_cluster(home: Path) -> Iterator[Any]:
     import ray
 
     short = tempfile.mkdtemp(prefix="hound", dir="/tmp")  # sockets lie in it, whose paths must not be long
-    before = {name: os.environ.get(name) for name in ("HOME", "OMP_NUM_THREADS")}
-    os.environ |= {"HOME": str(home), "OMP_NUM_THREADS": "1"}
+    # everything that Ray writes, with the file of its address, for which it makes no folder where it was told of one itself
+    own = {"HOME": str(home), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": short}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ |= own
     options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args={**options, "temp_dir": short})
-    made.add_node(num_cpus=1, object_store_memory=100_000_000)
-    ray.init(address=made.address, log_to_driver=False)
     try:
-        yield made
+        made = Cluster(initialize_head=True, head_node_args=options)
+        made.add_node(num_cpus=1, object_store_memory=100_000_000)
+        ray.init(address=made.address, log_to_driver=False)
+        try:
+            yield made
+        finally:
+            ray.shutdown()
+            made.shutdown()
     finally:
-        ray.shutdown()
-        made.shutdown()
         shutil.rmtree(short, ignore_errors=True)
         for name, value in before.items():
             if value is None:
