@@ -48,17 +48,19 @@ def refuse(argument: Any) -> None:
     distributed.barrier()
 
 
-def call(name: str, folder: Path, *, num_ranks: int = 2) -> list[Any]:
-    return run_on_ranks(
-        f"test_train_launch:{name}", None, num_ranks=num_ranks, folder=folder, environment={"OMP_NUM_THREADS": "1"}
-    )
+def call(name: str, folder: Path, *, num_ranks: int = 2, **environment: str) -> list[Any]:
+    environment = {"OMP_NUM_THREADS": "1", **environment}
+    return run_on_ranks(f"test_train_launch:{name}", None, num_ranks=num_ranks, folder=folder, environment=environment)
 
 
-def test_a_killed_rank_ends_the_run_with_its_name_and_last_words(tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_run_with_its_name_and_last_words_and_leaves_nothing_elsewhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
     with pytest.raises(RankError, match=r"rank 1 of 2 ended by SIGKILL.*, rank-1.log: the last words of rank one$"):
-        call("die", tmp_path / "ranks")
+        call("die", tmp_path / "ranks", TMPDIR=str(elsewhere))
     log = (tmp_path / "ranks" / "rank-1.log").read_text()
     assert "test_train_launch.py" in log  # where it was: in the log, and not in the message
+    assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forking beside threads

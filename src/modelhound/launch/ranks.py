@@ -191,6 +191,7 @@ def run_agent(
         *(sys.executable, "-m", "torch.distributed.run", "--max-restarts=0", f"--nproc-per-node={ranks_here}"),
         *(f"--nnodes={cluster.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-id={number}"),
         f"--rdzv-endpoint={cluster.address}:{cluster.port}",
+        f"--log-dir={os.devnull}",  # or it leaves a folder behind, in which there is nothing: all words go to ours
         *("-m", "modelhound.launch.rank_child", str(folder)),
     ]
     words = folder / f"agent-{cluster.node}.log"
