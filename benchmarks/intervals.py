@@ -4,6 +4,7 @@
     counts       break-even counts, from a few epochs and searches that scatter
     lines        seconds per model of a search, from one timing for each number of models
     bottleneck   what weights for free would bring, from a few readings that scatter
+    rounds       what loading for free would bring to a training, from few rounds of few steps that disturb each other
 
 Nothing is timed: the truth is drawn, what was measured is drawn around it. Times scatter by 5 % unless said.
 
@@ -17,10 +18,19 @@ from dataclasses import replace
 import numpy as np
 
 from modelhound.analysis.bottlenecks import find_bottlenecks
+from modelhound.analysis.bounds import judge_blocks
 from modelhound.analysis.breakeven import S1, Figures, count_models
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
 from modelhound.analysis.ranking import rank_models
-from modelhound.records import ConfigurationProfiled, ModelMeasured, PhaseSamples, SearchTimed, pack_items
+from modelhound.records import (
+    Block,
+    BlocksMeasured,
+    ConfigurationProfiled,
+    ModelMeasured,
+    PhaseSamples,
+    SearchTimed,
+    pack_items,
+)
 
 SCATTER = 0.05
 
@@ -112,10 +122,33 @@ def _profile(reads: tuple[float, ...]) -> ConfigurationProfiled:
     )
 
 
+def rounds(repeats: int, num_steps: int, alike: float, num_rounds: int = 5) -> float:
+    """Loading for free makes a step twice as fast; a live step is slower or faster by what lasts for several steps or rounds.
+
+    `alike` is the correlation of neighbouring rounds: other work on the machine that slows down loading alone.
+    """
+    held = 0
+    for seed in range(repeats):
+        random = np.random.default_rng(seed)
+        lasting = [random.standard_normal()]
+        while len(lasting) < num_rounds:
+            lasting.append(alike * lasting[-1] + np.sqrt(1 - alike**2) * random.standard_normal())
+        blocks = []
+        for number, slower in enumerate(lasting):
+            machine = np.exp(0.2 * random.standard_normal())  # of the whole round
+            for condition, seconds, off in (("live", 0.2, 2 * SCATTER * slower), ("host batches", 0.1, 0.0)):
+                steps = seconds * machine * np.exp(off + SCATTER * random.standard_normal(num_steps))
+                blocks.append(Block(condition=condition, round=number, seconds=tuple(steps.tolist())))
+        measured = BlocksMeasured(model="m", num_ranks=1, num_workers=2, num_cores=4, batch=8, blocks=tuple(blocks))
+        low, high = judge_blocks(measured).gains[0].interval
+        held += low <= 2.0 <= high
+    return held / repeats
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the repeats")
-    parser.add_argument("--parts", default="ranking,counts,lines,bottleneck")
+    parser.add_argument("--parts", default="ranking,counts,lines,bottleneck,rounds")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     many = 20 if asked.quick else 200
@@ -128,6 +161,11 @@ def main() -> None:
         "counts": lambda: {f"{number} samples": counts(many, number) for number in (1, 2, 3, 5, 10)},
         "lines": lambda: {str(each): lines(many, each) for each in ((1, 2), (1, 2, 4, 8, 16), (1, 10, 100))},
         "bottleneck": lambda: {f"{number} readings": bottleneck(many, number) for number in (2, 3, 5)},
+        "rounds": lambda: {
+            f"{steps} steps, alike {alike}": rounds(5 * many, steps, alike)
+            for steps in (2, 10, 40)
+            for alike in (0.0, 0.3, 0.5, 0.7)
+        },
     }
     found = {name: make() for name, make in parts.items() if name in asked.parts.split(",")}
     if asked.json:

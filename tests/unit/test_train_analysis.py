@@ -1,8 +1,10 @@
 """Verdicts, scaling and findings from records whose answers are known beforehand."""
 
+import math
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from modelhound.analysis.bounds import judge_blocks, workers_needed
@@ -86,8 +88,8 @@ def test_what_is_no_faster_is_not_called_faster() -> None:
 @pytest.mark.parametrize(
     ("ratios", "words"),
     [
-        ((0.5, 2.0, 1.0, 0.6, 1.8), "0.50x and 2.00x"),
-        ((0.4, 1.0, 1.0, 0.4, 0.4), "0.40x and 1.00x"),  # nothing is slower without loading: chance alone
+        ((0.5, 2.0, 1.0, 0.6, 1.8), "0.38x and 2.65x"),
+        ((0.4, 1.0, 1.0, 0.4, 0.4), "0.15x and 1.08x"),  # nothing is slower without loading: chance alone
     ],
 )
 def test_steps_that_vary_too_much_tell_nothing(ratios: tuple[float, ...], words: str) -> None:
@@ -100,6 +102,41 @@ def test_steps_that_vary_too_much_tell_nothing(ratios: tuple[float, ...], words:
     verdict = judge_blocks(msgspec.structs.replace(measured, blocks=wild))
     assert verdict.bound == "cannot be told"
     assert verdict.sentence == f"cannot be told: steps vary too much, with loading for free between {words} as fast"
+
+
+def test_bursts_of_several_loader_processes_are_waiting_too() -> None:
+    """Four processes finish together: three of four steps wait for nothing, and all of them take what loading takes."""
+    measured = blocks({"live": 0.1, "host batches": 0.1}, noise=0)
+    bursts = tuple(
+        msgspec.structs.replace(each, seconds=(0.7, 0.1, 0.1, 0.1) * 2) if each.condition == "live" else each
+        for each in measured.blocks
+    )
+    verdict = judge_blocks(msgspec.structs.replace(measured, blocks=bursts))
+    assert (verdict.bound, verdict.speedup) == ("data-bound", pytest.approx(2.5))
+
+
+@pytest.mark.parametrize(("num_rounds", "reach"), [(3, 4.303), (5, 2.776)])
+def test_few_rounds_are_as_sure_as_student_says(num_rounds: int, reach: float) -> None:
+    """Ratios that neither drift nor last: the standard error of their median, times Student's quantile."""
+    logs = np.array([-0.1, 0.1, 0.0, 0.1, -0.1][:num_rounds])
+    measured = blocks({"live": 0.2, "host batches": 0.1}, noise=0)
+    varied = tuple(
+        msgspec.structs.replace(each, seconds=(0.2 * float(np.exp(logs[each.round])),) * 40)
+        if each.condition == "live"
+        else each
+        for each in measured.blocks
+        if each.round < num_rounds
+    )
+    verdict = judge_blocks(msgspec.structs.replace(measured, blocks=varied))
+    error = math.sqrt(math.pi / 2 / num_rounds) * float(np.std(logs, ddof=1))
+    assert verdict.interval == pytest.approx((2 * math.exp(-reach * error), 2 * math.exp(reach * error)), rel=1e-3)
+
+
+def test_two_rounds_tell_nothing() -> None:
+    measured = blocks({"live": 0.2, "host batches": 0.1})
+    two = tuple(each for each in measured.blocks if each.round < 2)
+    with pytest.raises(RequestError, match="from 2 rounds of blocks: expected 3 or more"):
+        judge_blocks(msgspec.structs.replace(measured, blocks=two))
 
 
 def test_more_workers_than_cores_are_not_advised() -> None:

@@ -2,8 +2,9 @@
 
 In:  BlocksMeasured: steps as they are, in turns with steps of which a part was made free
 Out: a Verdict: what bounds the run, how much faster it would be without that, how sure this is, what to do
-Nothing here measures. Rounds are resampled as they stand, all conditions of a round together (a paired bootstrap), so that a
-machine that was slower for a while makes no difference.
+Nothing here measures. What counts is the ratio within each round, so that a machine that was slower for a while makes no
+difference. A round counts once, however many steps its blocks have: steps that follow each other share what disturbs them. A
+block counts with its mean step: batches of several loader processes come in bursts, where most steps wait for nothing.
 
 "data-bound: with loading for free 2.3x faster [2.2, 2.4]" is the ratio of live steps to steps from cached batches. What more
 loader processes would bring follows from two times: loading costs each of W workers W times the live step where that is what
@@ -16,13 +17,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from modelhound.analysis.samples import series_interval
 from modelhound.analysis.wording import interval_text, seconds_text
+from modelhound.errors import RequestError
 from modelhound.records import BlocksMeasured
 
 __all__ = ["DoseResponse", "Gain", "Verdict", "judge_blocks", "workers_needed"]
 
-_NUM_RESAMPLES = 2000
-_CONFIDENCE = 0.95
 _WORTH_NAMING = 1.05
 """A gain below this is not worth a name: a run that only that bounds is bound by the model."""
 
@@ -80,11 +81,8 @@ def judge_blocks(measured: BlocksMeasured) -> Verdict:
     """The verdict that follows from the blocks."""
     times = _by_condition(measured)
     live = times["live"]
-    draws = np.random.default_rng(0).integers(0, len(live), (_NUM_RESAMPLES, len(live)))
     gains = [
-        _gain(condition, _reference(condition, times), times[condition], draws)
-        for condition in _FREE
-        if condition in times
+        _gain(condition, _reference(condition, times), times[condition]) for condition in _FREE if condition in times
     ]
     named = max(gains, key=lambda gain: gain.interval[0])
     step = float(np.median(live))
@@ -104,7 +102,7 @@ def judge_blocks(measured: BlocksMeasured) -> Verdict:
     else:
         bound = "model-bound"
         fastest = min(gains, key=lambda gain: gain.step_seconds)
-        total = _gain(fastest.condition, live, times[fastest.condition], draws)
+        total = _gain(fastest.condition, live, times[fastest.condition])
         speedup, interval = total.speedup, total.interval
         gain = f"only {_times(speedup)} faster" if speedup >= _VISIBLE else "no faster"
         sentence = f"model-bound: with everything but the model for free {gain} {interval_text(interval)}"
@@ -118,7 +116,7 @@ def judge_blocks(measured: BlocksMeasured) -> Verdict:
         advice=_advise(bound, measured, needed, step),
         step_seconds=step,
         gains=tuple(gains),
-        doses=_doses(measured, live, draws),
+        doses=_doses(measured, live),
         workers_needed=needed,
     )
 
@@ -142,11 +140,11 @@ def _at_least(number: float) -> int:
 
 
 def _by_condition(measured: BlocksMeasured) -> dict[str, npt.NDArray[np.float64]]:
-    """Median step of each round, by condition, rounds in order."""
+    """Mean step of each round, by condition, rounds in order."""
     found: dict[str, list[tuple[int, float]]] = {}
     for block in measured.blocks:
         if block.delay_seconds == 0:
-            found.setdefault(block.condition, []).append((block.round, float(np.median(block.seconds))))
+            found.setdefault(block.condition, []).append((block.round, float(np.mean(block.seconds))))
     return {condition: np.array([value for _, value in sorted(rounds)]) for condition, rounds in found.items()}
 
 
@@ -155,51 +153,42 @@ def _reference(condition: str, times: dict[str, npt.NDArray[np.float64]]) -> npt
     return times["host batches"] if condition == "device batches" else times["live"]
 
 
-def _gain(
-    condition: str, with_it: npt.NDArray[np.float64], without: npt.NDArray[np.float64], draws: npt.NDArray[np.int64]
-) -> Gain:
+def _gain(condition: str, with_it: npt.NDArray[np.float64], without: npt.NDArray[np.float64]) -> Gain:
     """From the ratio within each round; their median, so that one round in which something else ran does not decide."""
     ratios = with_it / without
+    low, high = _interval(np.log(ratios))
     return Gain(
         condition=condition,
         speedup=float(np.median(ratios)),
-        interval=_interval(np.median(ratios[draws], axis=1)),
+        interval=(math.exp(low), math.exp(high)),
         step_seconds=float(np.median(without)),
     )
 
 
-def _interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    tail = (1 - _CONFIDENCE) / 2
-    low, high = np.quantile(values, [tail, 1 - tail])
-    return float(low), float(high)
+def _interval(of_rounds: npt.NDArray[np.float64]) -> tuple[float, float]:
+    found = series_interval(of_rounds.tolist())
+    if found is None:
+        raise RequestError(
+            f"cannot tell what bounds a training from {len(of_rounds)} rounds of blocks: expected 3 or more, measure again"
+        )
+    return found
 
 
-def _doses(
-    measured: BlocksMeasured, live: npt.NDArray[np.float64], draws: npt.NDArray[np.int64]
-) -> tuple[DoseResponse, ...]:
+def _doses(measured: BlocksMeasured, live: npt.NDArray[np.float64]) -> tuple[DoseResponse, ...]:
     stages = dict.fromkeys(block.condition for block in measured.blocks if block.delay_seconds > 0)
-    return tuple(_dose(stage, measured, live, draws) for stage in stages)
+    return tuple(_dose(stage, measured, live) for stage in stages)
 
 
-def _dose(
-    stage: str, measured: BlocksMeasured, live: npt.NDArray[np.float64], draws: npt.NDArray[np.int64]
-) -> DoseResponse:
-    """The slope through the origin of what a step lost against the delay it was given."""
+def _dose(stage: str, measured: BlocksMeasured, live: npt.NDArray[np.float64]) -> DoseResponse:
+    """In each round the slope through the origin of what a step lost against the delay it was given."""
     found: dict[float, list[tuple[int, float]]] = {}
     for block in measured.blocks:
         if block.condition == stage and block.delay_seconds > 0:
-            found.setdefault(block.delay_seconds, []).append((block.round, float(np.median(block.seconds))))
+            found.setdefault(block.delay_seconds, []).append((block.round, float(np.mean(block.seconds))))
     delays = np.array(sorted(found))
     times = np.array([[value for _, value in sorted(found[delay])] for delay in delays])  # [doses, rounds]
-    lost = times - live
-
-    def slope(lost_mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.asarray((delays[:, None] * lost_mean).sum(0) / (delays**2).sum())
-
-    resampled = np.stack([np.median(each[draws], axis=1) for each in lost])
-    return DoseResponse(
-        stage=stage, share=float(slope(np.median(lost, axis=1, keepdims=True))[0]), interval=_interval(slope(resampled))
-    )
+    shares = (delays[:, None] * (times - live)).sum(0) / (delays**2).sum()
+    return DoseResponse(stage=stage, share=float(np.median(shares)), interval=_interval(shares))
 
 
 def _more_workers(live: float, cached: float, measured: BlocksMeasured, needed: int) -> str:

@@ -5,22 +5,26 @@ Out: the median, an interval of it, and its relative error
 Nothing here knows what was timed.
 
 A median has an exact interval without any assumption on the samples: each sample lies below the true median with probability
-one half, so the number below follows a binomial, and two of the sorted samples bound the median.
+one half, so the number below follows a binomial, and two of the sorted samples bound the median. A few values measured one
+after the other have none: theirs is Student's, wider by what one value tells of the next.
 """
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special, stats
 
 from modelhound.errors import RequestError
 
-__all__ = ["check_seconds", "log_median_error", "median_interval", "median_of", "percentile_of"]
+__all__ = ["check_seconds", "log_median_error", "median_interval", "median_of", "percentile_of", "series_interval"]
 
 _CONFIDENCE = 0.95
 _LEAST_BEYOND = 100  # samples beyond a percentile before it is told
 _LEAST_FOR_ORDER = 6  # samples from which two of them can bound the median with 95 %
+_LEAST_FOR_SPREAD = 3
+_MOST_ALIKE = 0.9  # of neighbours: beyond, a few values would be worth less than one
 
 
 def median_of(seconds: Sequence[float]) -> float:
@@ -53,10 +57,31 @@ def log_median_error(seconds: Sequence[float], interval: tuple[float, float] | N
         interval = median_interval(seconds)
     if interval is not None:
         return math.log(interval[1] / interval[0]) / (2 * float(special.ndtri((1 + _CONFIDENCE) / 2)))
-    if len(seconds) < 3:
+    return None if len(seconds) < _LEAST_FOR_SPREAD else _median_error(np.log(np.asarray(seconds, dtype=np.float64)))
+
+
+def series_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Between which the true middle of values measured one after the other lies in 95 % of cases; None from fewer than three.
+
+    Few values know their own spread badly (Student). What lasted from one value to the next, such as other work on the
+    machine, makes them worth fewer: by the correlation of neighbours, which comes out 1 / n too low around their own mean.
+    """
+    series = np.asarray(values, dtype=np.float64)
+    count = len(series)
+    if count < _LEAST_FOR_SPREAD:
         return None
-    # For normal errors a median is sqrt(pi / 2) times as uncertain as a mean.
-    return math.sqrt(math.pi / 2 / len(seconds)) * float(np.std(np.log(np.asarray(seconds)), ddof=1))
+    off = series - series.mean()
+    squares = float(off @ off)
+    alike = min(_MOST_ALIKE, max(0.0, float(off[1:] @ off[:-1]) / squares + 1 / count)) if squares else 0.0
+    wider = math.sqrt((1 + alike) / (1 - alike))
+    reach = float(stats.t.ppf((1 + _CONFIDENCE) / 2, count - 1)) * wider * _median_error(series)
+    middle = float(np.median(series))
+    return middle - reach, middle + reach
+
+
+def _median_error(values: NDArray[np.float64]) -> float:
+    """For normal errors a median is sqrt(pi / 2) times as uncertain as a mean."""
+    return math.sqrt(math.pi / 2 / len(values)) * float(np.std(values, ddof=1))
 
 
 def check_seconds(where: str, seconds: Sequence[float], interval: tuple[float, float] | None) -> None:
