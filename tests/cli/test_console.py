@@ -31,7 +31,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:
     monkeypatch.setattr(sys, "stdout", stream)
     complain("it does not work")
     table = make_table("model", "score>")
-    table.add_row("[bold]zoo:a[/bold]", "1.0")
+    table.add_row("zoo:a", "[bold]1.0[/bold]")
     open_console().print(table)
     return stream.getvalue()
 
@@ -126,3 +126,14 @@ def test_a_long_answer_takes_several_lines_before_a_column_is_left_out(monkeypat
         assert [column.header for column in table.columns] == expected
         open_console().print(table)
         assert stream.getvalue().count("words") == 5
+
+
+@pytest.mark.parametrize("name", ["file:runs[red]/model", "file:runs[/old]/model", "file:" + 60 * "[b]"])
+def test_a_name_that_looks_like_markup_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    console = open_console()
+    console.print(make_fitting_table(console, {"model": [name], "score>": ["[bold]1.0[/bold]"]}, [()]))
+    assert name in stream.getvalue()
+    assert "[bold]" not in stream.getvalue()

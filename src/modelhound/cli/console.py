@@ -37,16 +37,19 @@ _MOST_UNBROKEN = 44  # characters; a longer name would leave no room for anythin
 
 
 def make_table(*columns: str) -> "Table":
-    """A plain table; a column whose name ends in ">" is aligned to the right."""
+    """A plain table; a column whose name ends in ">" is aligned to the right, and names are shown as they are."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     class NamingTable(Table):
         def add_row(self, *cells: Any, **more: Any) -> None:
-            super().add_row(*cells, **more)
-            for column, cell in zip(self.columns, cells, strict=False):
-                if column.header in _NAMES and len(str(cell)) > _MOST_UNBROKEN:
-                    column.no_wrap = False
+            shown = list(cells)
+            for place, (column, cell) in enumerate(zip(self.columns, cells, strict=False)):
+                if column.header in _NAMES:
+                    shown[place] = Text(cell)  # a path may hold what looks like markup
+                    column.no_wrap = column.no_wrap and len(cell) <= _MOST_UNBROKEN
+            super().add_row(*shown, **more)
 
     table = NamingTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:

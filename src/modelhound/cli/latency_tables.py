@@ -224,7 +224,7 @@ def _law_table(result: "LatencyResult", console: "Console") -> "Table":
     laws = result.laws
     columns: dict[str, Sequence[str]] = {
         "axis": [law.axis for law in laws],
-        "model": [escape(law.model) for law in laws],
+        "model": [law.model for law in laws],
         "held": [law.held for law in laws],
         "precision": [f"{law.precision}, {law.device}" for law in laws],
         "exponent>": [escape(told(law.answer.law.exponent)) for law in laws],
@@ -278,13 +278,15 @@ def _show_regimes(result: "LatencyResult", console: "Console") -> None:
 
 
 def show_comparison(comparison: "Comparison", console: "Console") -> None:
+    from rich.markup import escape
+
     from modelhound.analysis.wording import interval_text, seconds_text, share_text
 
     for run in comparison.runs:
         table = make_table("point", f"{comparison.baseline}>", f"{run.name}>", "ratio>", "interval", "")
         for point in run.points:
             table.add_row(
-                point.name,
+                escape(point.name),
                 "–" if point.baseline_seconds is None else seconds_text(point.baseline_seconds),
                 "–" if point.seconds is None else seconds_text(point.seconds),
                 "–" if point.ratio is None else share_text(point.ratio),

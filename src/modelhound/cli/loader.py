@@ -154,11 +154,10 @@ def _regret_cells(row: "PairRegret") -> tuple[str, str, str, str]:
 
 
 def _models_table(kind: "KindAnswer", console: "Console") -> "Table":
-    from rich.markup import escape
 
     models = kind.models
     columns = {
-        "model": [escape(each.model) for each in models],
+        "model": [each.model for each in models],
         "best alone>": [f"{each.batch} x {each.workers}" for each in models],
         "time>": [f"{each.seconds:.2f} s" for each in models],
         "with the pair for all>": [f"{each.recommended_seconds:.2f} s (+{each.regret:.1%})" for each in models],

@@ -50,7 +50,7 @@ def _show_models(cards: "list[ModelCard]") -> None:
 
     console = open_console()
     columns = {
-        "model": [escape(card.model) for card in cards],
+        "model": [card.model for card in cards],
         "family": [escape(card.family) for card in cards],
         "params>": [count_text(card.num_parameters) for card in cards],
         "input>": [

@@ -37,7 +37,7 @@ def runs(root: Root = Path("runs"), *, json: Json = False) -> int:
         return DONE
     console = open_console()
     columns = {
-        "run": [escape(each.run) for each in found],
+        "run": [each.run for each in found],
         "verb": [escape(each.verb) for each in found],
         "asked at": [escape(each.at[:16].replace("T", "\N{NO-BREAK SPACE}")) for each in found],
         "data": [escape(_short(each.data)) for each in found],

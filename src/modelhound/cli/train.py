@@ -125,6 +125,8 @@ def _draw(result: "TrainResult") -> "tuple[Chart, ...]":
 
 
 def _show(result: "TrainResult") -> None:
+    from rich.markup import escape
+
     console = open_console()
     if result.trained:
         console.print(_runs_table(result, console))
@@ -136,7 +138,7 @@ def _show(result: "TrainResult") -> None:
         _show_verdict(verdict, len(result.trained) > 1, console)
     for scaling in result.answer.scalings:
         if len(scaling.points) > 1:
-            console.print(f"[bold]{scaling.model}[/bold]: {scaling.sentence}.", highlight=False)
+            console.print(f"[bold]{escape(scaling.model)}[/bold]: {escape(scaling.sentence)}.", highlight=False)
     if len(result.trained) > 1:
         console.print("What the research found, looked at here:")
         for finding in result.answer.findings:
@@ -299,11 +301,13 @@ def _show_verdict(verdict: "Verdict", several: bool, console: "Console") -> None
 
 
 def _show_operators(profiled: "OperatorsProfiled", result: "TrainResult", console: "Console") -> None:
+    from rich.markup import escape
+
     on_device = any(each.device_seconds for each in profiled.operators)
     table = make_table("operator", "calls>", "CPU>", *(("device>",) if on_device else ()))
     for each in profiled.operators[:_NUM_OPERATORS]:
         device = (f"{each.device_seconds * 1000:.1f} ms",) if on_device else ()
-        table.add_row(each.name, str(each.calls), f"{each.cpu_seconds * 1000:.1f} ms", *device)
+        table.add_row(escape(each.name), str(each.calls), f"{each.cpu_seconds * 1000:.1f} ms", *device)
     console.print(table)
     console.print(
         f"Trace of {profiled.num_steps} steps for ui.perfetto.dev: {result.run / profiled.trace}",
