@@ -4,10 +4,14 @@ import io
 import sys
 import time
 
+import numpy
 import pytest
 
+from modelhound.analysis.ranking import rank_models
 from modelhound.cli.console import bars, complain, make_fitting_table, make_table, open_console
+from modelhound.cli.search import _ranking_table
 from modelhound.records import Progress
+from report_runs import measure
 
 
 class Screen(io.StringIO):
@@ -137,3 +141,14 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is(monkeypatch: pytest.Mon
     console.print(make_fitting_table(console, {"model": [name], "score>": ["[bold]1.0[/bold]"]}, [()]))
     assert name in stream.getvalue()
     assert "[bold]" not in stream.getvalue()
+
+
+def test_the_control_beside_a_ranking_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    name, generator = "file:runs[/old]/model", numpy.random.default_rng(0)
+    ranking = rank_models([measure(name, 0, 1, 120, generator)], rests_on=("ridge",), seed=0)
+    console = open_console()
+    console.print(_ranking_table(ranking, None, console))
+    assert stream.getvalue().count(name) == 2  # by score, and by size

@@ -148,7 +148,9 @@ def _regret_table(kind: "KindAnswer", console: "Console") -> "Table":
 
 def _regret_cells(row: "PairRegret") -> tuple[str, str, str, str]:
     if row.mean is None or row.median is None or row.worst is None or row.interval is None:
-        return "fails", f"with {row.worst_model}", "–", "–"
+        from rich.markup import escape
+
+        return "fails", f"with {escape(row.worst_model)}", "–", "–"
     low, high = row.interval
     return f"{row.mean:.1%}", f"{low:.1%} – {high:.1%}", f"{row.median:.1%}", f"{row.worst:.1%}"
 

@@ -1,7 +1,7 @@
 """`hound search`."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -249,10 +249,14 @@ def _show_notes(result: "SearchResult", console: "Console") -> None:
 
 def _ranking_table(ranking: "Ranking", top: int | None, console: "Console") -> "Table":
     """The ranking with the control beside it, with as many columns as fit: fewer are better than folded ones."""
+    from rich.markup import escape
+
     known = ranking_columns(ranking, top=top)
     scorers = [name for name in ranking.models[0].scores if name in known]
-    columns = {f"{name}{'>' if each.is_number else ''}": each.texts for name, each in known.items()}
-    columns["by size (control)"] = ranking.by_size[: len(known["rank"].texts)]
+    columns: dict[str, Sequence[str]] = {
+        f"{name}{'>' if each.is_number else ''}": each.texts for name, each in known.items()
+    }
+    columns["by size (control)"] = [escape(model) for model in ranking.by_size[: len(known["rank"].texts)]]
     details = {f"{name}>" for name in scorers}
     shorter = details | {"by size (control)"}
     left_out = [{"by size>"}, {"by size>", *details}, shorter]

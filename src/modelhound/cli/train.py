@@ -112,7 +112,9 @@ def _submit(settings: TrainSettings, *, json: bool) -> int:
     else:
         console = open_console()
         console.print(
-            f"Submitted as job {submitted.job}; its log and results will be in {submitted.run}", highlight=False
+            f"Submitted as job {submitted.job}; its log and results will be in {submitted.run}",
+            markup=False,
+            highlight=False,
         )
     return DONE
 
