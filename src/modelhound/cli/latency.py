@@ -70,16 +70,13 @@ def latency(
 
     if len(compare) > 1:
         return _compare(compare, limit, json=json, show=show)
-    if compare and settings.run is not None and settings.run.resolve() == compare[0].resolve():
-        raise RequestError(f"cannot compare {str(compare[0])!r} with itself: expected another --run for the sweep")
+    if compare and settings.run is not None:
+        _refuse_itself(compare[0], settings.run, "expected another --run for the sweep")
     with bars() as watch:
         result = run_latency(settings, watch=watch)
     found: Comparison | None = None
     if compare:
-        if result.run.resolve() == compare[0].resolve():
-            raise RequestError(
-                f"cannot compare {str(compare[0])!r} with itself: the same request has the same folder, choose another --run"
-            )
+        _refuse_itself(compare[0], result.run, "the same request has the same folder, choose another --run")
         found = compare_latency((compare[0], result.run), limit=0.05 if limit is None else limit)
 
     def tables() -> None:
@@ -125,6 +122,12 @@ def _check(
         raise RequestError("cannot use --charts while runs are compared: expected a sweep, leave one of them out")
     if scale != "log" and not charts:
         raise RequestError(f"cannot use --scale {scale} without charts: expected --charts png beside it")
+
+
+def _refuse_itself(baseline: Path, run: Path, advice: str) -> None:
+    """A sweep is not its own baseline."""
+    if run.resolve() == baseline.resolve():
+        raise RequestError(f"cannot compare {str(baseline)!r} with itself: {advice}")
 
 
 def _refuse_sweep(settings: LatencySettings) -> None:

@@ -23,6 +23,8 @@ from modelhound.store import Run
 
 if TYPE_CHECKING:
     from modelhound.analysis.latency import PointSummary, SweepLaw
+    from modelhound.records import KindAnswer
+    from modelhound.settings import LoaderSettings
 
 __all__ = ["tell_latency", "tell_loader"]
 
@@ -134,7 +136,6 @@ def _sureness_of_times(points: "Sequence[PointSummary]") -> Figure:
 
 
 def tell_loader(run: Run, answer: msgspec.Raw) -> Told | None:
-    from modelhound.analysis.loader_advice import bound_text
     from modelhound.records import LoaderAnswer
 
     kinds = [each for each in msgspec.json.decode(answer, type=LoaderAnswer).kinds if each.recommended and each.models]
@@ -147,19 +148,7 @@ def tell_loader(run: Run, answer: msgspec.Raw) -> Told | None:
         f"batches of {batch} with {_workers_text(workers)}" + (f" for {name} items" if len(pairs) > 1 else "")
         for name, batch, workers in pairs
     ]
-    regret = kind.regret[0].mean
-    slower = (
-        ""
-        if regret is None or kind.interval is None
-        else (
-            f"; {regret:.1%} slower than each model's own best pair ({kind.interval[0]:.1%} – {kind.interval[1]:.1%})"
-        )
-    )
-    bounds, count = Counter(each.bounds for each in kind.models).most_common(1)[0]
-    speed = kind.num_items / median(each.recommended_seconds for each in kind.models)
     remarks = tuple(f"{advice.text} {advice.evidence}".rstrip() for each in kinds for advice in each.advice)
-    gain = median(each.speedup_if_free for each in kind.models)
-    which = "" if len(kind.models) == 1 else "with the model in the middle, "
     return Told(
         answer=(
             Strong(told[0].capitalize()),
@@ -168,30 +157,45 @@ def tell_loader(run: Run, answer: msgspec.Raw) -> Told | None:
         ),
         sentences=remarks[:1],
         remarks=(*remarks, *(each.verdict for each in kinds)),
-        figures=(
-            Figure(
-                question="Which pair",
-                value=f"{found.batch} × {found.workers}",
-                note=f"items in a batch × loader processes, {kind.kind} items",
-            ),
-            Figure(
-                question="How sure",
-                value=f"{kind.chance_within:.0%} chance",
-                note=f"to be within 2% of the best pair{slower}",
-            ),
-            Figure(
-                question="How fast",
-                value=f"{number_text(speed)} items/s",
-                note=f"{which}in runs of {plural(kind.num_items, 'item')}",
-            ),
-            Figure(
-                question="Why",
-                value=bound_text(bounds),
-                note=f"{count} of {plural(len(kind.models), 'model')}; with loading for free {gain:.1f}x faster",
-            ),
-        ),
+        figures=_loader_figures(kind, found),
         next_steps=after_loader(run),
         numbers=loader_numbers(kinds),
+    )
+
+
+def _loader_figures(kind: "KindAnswer", found: "LoaderSettings") -> tuple[Figure, ...]:
+    """Which pair, how sure, how fast, why."""
+    from modelhound.analysis.loader_advice import bound_text
+
+    regret, slower = kind.regret[0].mean, ""
+    if regret is not None and kind.interval is not None:
+        low, high = kind.interval
+        slower = f"; {regret:.1%} slower than each model's own best pair ({low:.1%} – {high:.1%})"
+    bounds, count = Counter(each.bounds for each in kind.models).most_common(1)[0]
+    speed = kind.num_items / median(each.recommended_seconds for each in kind.models)
+    gain = median(each.speedup_if_free for each in kind.models)
+    which = "" if len(kind.models) == 1 else "with the model in the middle, "
+    return (
+        Figure(
+            question="Which pair",
+            value=f"{found.batch} × {found.workers}",
+            note=f"items in a batch × loader processes, {kind.kind} items",
+        ),
+        Figure(
+            question="How sure",
+            value=f"{kind.chance_within:.0%} chance",
+            note=f"to be within 2% of the best pair{slower}",
+        ),
+        Figure(
+            question="How fast",
+            value=f"{number_text(speed)} items/s",
+            note=f"{which}in runs of {plural(kind.num_items, 'item')}",
+        ),
+        Figure(
+            question="Why",
+            value=bound_text(bounds),
+            note=f"{count} of {plural(len(kind.models), 'model')}; with loading for free {gain:.1f}x faster",
+        ),
     )
 
 

@@ -38,7 +38,7 @@ from modelhound.settings.checks import make_settings, name_all
 from modelhound.store import default_run_path, write_file
 
 if TYPE_CHECKING:
-    from modelhound.feeding import Keep
+    from modelhound.feeding import Case, Keep
 
 __all__ = ["LoaderResult", "loader", "run_loader"]
 
@@ -157,17 +157,8 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
         kinds=_find_kinds(settings, dataset),
         stamps={str(model): stamp_own(model) for model in models},
     )
-    identity = case.identity()
-    path = settings.run or default_run_path(
-        "loader",
-        settings.data,
-        {
-            **identity,
-            "models": [str(model) for model in models],
-            "pairs": [list(settings.batch), list(settings.workers), list(case.kinds), settings.grid, settings.repeats],
-        },
-    )
-    with keep(path, settings, identity) as (run, known):
+    path = settings.run or _usual_path(settings, case)
+    with keep(path, settings, case.identity()) as (run, known):
         run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine()))
         for item in dict.fromkeys(each for each in dataset.skipped if each not in known):
             run.append(item)
@@ -194,6 +185,12 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
         out=settings.out,
         skipped=dataset.skipped,
     )
+
+
+def _usual_path(settings: LoaderSearchSettings, case: "Case") -> Path:
+    """The same for the same request."""
+    pairs = [list(settings.batch), list(settings.workers), list(case.kinds), settings.grid, settings.repeats]
+    return default_run_path("loader", settings.data, {**case.identity(), "models": list(case.stamps), "pairs": pairs})
 
 
 def _open(settings: LoaderSearchSettings, watch: Watch) -> Dataset:
