@@ -135,12 +135,6 @@ def test_a_users_own_transform_gets_whole_images(photos: Dataset) -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_every_decoder_of_the_host_gives_the_same_pixels(photos: Dataset) -> None:
-    files = [photos.reader.read_bytes(index) for index in range(len(photos))]  # type: ignore[attr-defined]
-    made = [[image.tobytes() for image in decoder.decode(files)] for decoder in find_decoders()]  # type: ignore[union-attr]
-    assert all(each == made[0] for each in made)
-
-
 @pytest.mark.parametrize("form", FORMS, ids=name_of)
 def test_the_way_through_a_device_gives_the_same_pixels(photos: Dataset, form: Preprocessing) -> None:
     """With the CPU as the device: images are decoded by Pillow, but grouped, resized and cropped as on a GPU."""

@@ -257,7 +257,7 @@ def test_tensors_come_back_from_their_file_under_every_name_and_only_those_asked
 def test_a_file_dropped_from_the_page_cache_still_reads_the_same(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     write_tensors(path, {"a": torch.arange(100_000)})
-    assert forget([path]) in (True, False)  # it depends on the file system, and it says so
+    forget([path])  # whether it could depends on the file system
     assert torch.equal(read_all(path)["a"], torch.arange(100_000))
     assert forget([tmp_path / "gone"]) is False
 
