@@ -63,8 +63,8 @@ def recognised(name: str, num_runs: int) -> float:
 
 
 @pytest.mark.parametrize("name", FIRST_OF_EACH_FORM)
-def test_eight_points_off_by_5_percent_are_recognised_in_90_of_100_runs(name: str) -> None:
-    assert recognised(name, 100) >= 0.9
+def test_eight_points_off_by_5_percent_are_recognised_in_9_of_10_runs(name: str) -> None:
+    assert recognised(name, 50) >= 0.9
 
 
 @pytest.mark.parametrize("name", sorted(set(CURVES) - set(FIRST_OF_EACH_FORM)))

@@ -181,7 +181,10 @@ def test_what_cannot_be_had_says_why_and_what_to_do(root: Path, cache: Path) -> 
 
 
 @pytest.mark.parametrize("fault", [{"cut_off": ".safetensors"}, {"wrong_size": ".safetensors"}])
-def test_a_download_that_breaks_off_leaves_nothing_behind(fault: dict[str, Any], root: Path, cache: Path) -> None:
+def test_a_download_that_breaks_off_leaves_nothing_behind(
+    fault: dict[str, Any], root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # the client tries again after 1 s, five times
     with serve_hub(root, **fault) as endpoint:
         source = HubSource(endpoint=endpoint, cache=cache)
         with pytest.raises(ModelError, match=r"the download of 'model.safetensors' broke off .*start again"):

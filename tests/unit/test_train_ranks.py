@@ -173,7 +173,7 @@ def test_a_loader_that_takes_three_times_as_long_as_the_model_costs_what_it_cost
 
 
 def test_a_delay_that_a_loader_process_hides_is_not_on_the_critical_path(tmp_path: Path) -> None:
-    verdict = bound_of(brightness(tmp_path / "photos"), {"model_seconds": 0.05}, doses=True, workers=1)
+    verdict = bound_of(brightness(tmp_path / "photos"), {"model_seconds": 0.03}, doses=True, workers=1)
     shares = {dose.stage: dose.share for dose in verdict.doses}
     assert shares["loading"] < shares["model"]
 
