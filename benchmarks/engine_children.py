@@ -317,7 +317,7 @@ def measure_floor(models: list[str], data: str, device: str, cold: bool) -> dict
         session.survey(dict.fromkeys(find_models(models), ""), failed=_fail)
         specimens = list(session.specimens.values())
         names = list(session.specimens)
-        plan_bytes = peak_bytes(session.plan(names, range(len(dataset)))) + session.beside_bytes(names)
+        plan_bytes = peak_bytes(session.planner.plan(names, range(len(dataset)))) + session.planner.beside_bytes(names)
         tensors = {
             digest: specimen.tensors[name].nbytes for specimen in specimens for name, digest in specimen.digests.items()
         }

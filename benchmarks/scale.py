@@ -16,6 +16,7 @@ of its own. Every model has its own segment objects, as if its worker had sent t
 """
 
 import argparse
+import dataclasses
 import heapq
 import json
 import math
@@ -130,8 +131,12 @@ def place_and_replay(chains: Sequence[Any], costs: Any, num_gpus: int, meter: An
     input_seconds = NUM_ITEMS * max(item_bytes.values()) / LINK_BYTES_PER_SECOND
     began = time.process_time()
     with meter.phase(f"place on {num_gpus}"):
+        copying = dict.fromkeys(item_bytes, input_seconds / NUM_ITEMS)
         placement = place_chains(
-            chains, num_items=NUM_ITEMS, costs=costs, speeds=[1.0] * num_gpus, input_seconds=input_seconds
+            chains,
+            num_items=NUM_ITEMS,
+            costs=dataclasses.replace(costs, form_seconds_per_item=copying),
+            speeds=[1.0] * num_gpus,
         )
     cpu_seconds = time.process_time() - began
     by_name = {chain.model: chain for chain in chains}

@@ -458,6 +458,19 @@ def test_a_plan_goes_on_without_a_model_that_cannot_be_read(
     assert "kind" not in document["plan"]
 
 
+def test_an_explanation_decodes_once_for_networks_of_two_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both say so: the tree that a person sees, and seconds that add up to the phase."""
+    models = ("--models", "zoo:resnet-shapes,zoo:resnet-textures")
+    code, out, err = hound(capsys, "search", "fashion", "--limit", "40", *models, "--explain", "--fresh", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    first, second = document["plan"]["trees"]
+    assert first["seconds"] > 0
+    assert first["seconds"] + second["seconds"] == pytest.approx(document["phases"]["wait for data"], abs=1e-6)
+    code, out, _ = hound(capsys, "search", "fashion", "--limit", "40", *models, "--explain", "--fresh")
+    assert (out.count("decoded once"), out.count("made of the same items")) == (1, 1)
+
+
 def test_a_plan_refuses_what_the_search_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = hound(capsys, "search", "digits", *SMALL, "--scorers", "hscore", "--explain")
     assert code == 2

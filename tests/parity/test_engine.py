@@ -170,7 +170,7 @@ def test_siblings_that_share_a_trunk_are_too_and_the_trunk_runs_once() -> None:
         assert torch.equal(found[str(model)], plain_rows(data, model)), model
     session = Session(data, ModelSettings(), seed=0, device="cpu", remember=False)
     session.survey(dict.fromkeys(models, ""), failed=fail)
-    plan = session.plan([str(model) for model in models], range(150))
+    plan = session.planner.plan([str(model) for model in models], range(150))
     run = [segment.fingerprint for step in plan.steps for segment in step.segments if segment.weight_bytes]
     assert len(run) == len(set(run))
     assert len(run) < 0.8 * sum(len(chain.segments) for chain in plan.chains)

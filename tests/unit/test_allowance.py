@@ -73,11 +73,11 @@ def test_kernels_larger_than_a_pixel_are_put_into_another_order_and_do(folder: P
 def test_too_little_memory_is_refused_with_what_would_do_and_which_weights_are_in_the_way(folder: Path) -> None:
     with survey("digits", f"file:{folder}", memory_bytes=60_000_000) as session:
         with pytest.raises(RequestError, match="expected at least") as told:
-            session.plan(list(session.specimens), range(20))
+            session.planner.plan(list(session.specimens), range(20))
         (needed,) = re.findall(r"expected at least \d+MB \(([\d,]+) bytes\)", str(told.value))
     assert str(folder) in str(told.value)
     with survey("digits", f"file:{folder}", memory_bytes=int(needed.replace(",", ""))) as session:
-        assert session.plan(list(session.specimens), range(20)).num_items == 20
+        assert session.planner.plan(list(session.specimens), range(20)).num_items == 20
 
 
 def test_what_is_left_for_a_plan_is_never_negative(folder: Path) -> None:
@@ -91,9 +91,8 @@ def test_the_parts_of_a_module_that_was_left_without_weights_can_be_timed(folder
     with survey("digits", f"file:{folder}", memory_bytes=500_000_000) as session:
         session.calibrate()
         specimen = only(session)
-        assert session._rates is not None
-        assert set(session._rates.part_seconds) == set(specimen.fingerprints)
-        assert all(seconds > 0 for seconds in session._rates.part_seconds.values())
+        assert set(session.planner.part_seconds) == set(specimen.fingerprints)
+        assert all(seconds > 0 for seconds in session.planner.part_seconds.values())
         assert all(slot.numel() == 0 for slot in specimen.blueprint.slots.values())
 
 

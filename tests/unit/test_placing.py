@@ -32,9 +32,9 @@ def chain(model: str, prints: str, *, input: str = "224", seconds: float = 1.0) 
     return Chain(model=model, input=input, input_bytes_per_item=1, segments=segments)
 
 
-def place(chains: Sequence[Chain], workers: int | Sequence[float], **more: float) -> Placement:
+def place(chains: Sequence[Chain], workers: int | Sequence[float], costs: Costs = COSTS) -> Placement:
     speeds = [1.0] * workers if isinstance(workers, int) else workers
-    return place_chains(chains, num_items=1, costs=COSTS, speeds=speeds, **more)
+    return place_chains(chains, num_items=1, costs=costs, speeds=speeds)
 
 
 def models_of(placement: Placement) -> list[list[str]]:
@@ -98,11 +98,12 @@ def test_more_workers_than_models_leave_some_idle() -> None:
     assert placement.seconds == placement.least_seconds == 3.0
 
 
-def test_every_kind_of_input_is_paid_for_where_it_is_needed() -> None:
+def test_every_worker_decodes_once_and_makes_the_inputs_that_its_models_want() -> None:
     chains = [chain("a", "PPPP", input="224"), chain("b", "QQQQ", input="384")]
-    assert place(chains, 1, input_seconds=10.0).seconds == 28.0
-    parted = place(chains, 2, input_seconds=10.0)
-    assert (parted.seconds, parted.num_inputs) == (14.0, (1, 1))
+    costs = replace(COSTS, decode_seconds_per_item=10.0, form_seconds_per_item={"224": 1.0, "384": 2.0})
+    assert place(chains, 1, costs).seconds == 10.0 + 1.0 + 2.0 + 8.0
+    parted = place(chains, 2, costs)
+    assert (parted.seconds, parted.num_inputs) == (10.0 + 2.0 + 4.0, (1, 1))
 
 
 def test_nothing_to_place_or_nowhere_to_place_it_is_refused() -> None:

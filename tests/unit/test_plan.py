@@ -435,10 +435,26 @@ def test_of_two_chunks_the_second_reads_nothing_that_stayed_in_memory() -> None:
     assert forecast_plan(resident).weight_bytes_read == 20
 
 
-def test_every_kind_of_input_is_decoded_for_itself() -> None:
-    costs = replace(COSTS, decode_seconds_per_item=0.5)
+def test_items_are_decoded_once_for_all_inputs_and_each_input_is_made_of_them_once() -> None:
+    costs = replace(COSTS, decode_seconds_per_item=0.5, form_seconds_per_item={"32px": 0.25, "48px": 1.0})
     chains = [chain("x", "ab"), chain("y", "ac"), chain("z", "de", input="48px")]
-    assert forecast_plan(make_plan(chains, num_items=10, costs=costs)).decode_seconds == 2 * 5.0
+    plan = make_plan(chains, num_items=10, costs=costs)
+    assert forecast_plan(plan).decode_seconds == 5.0 + 2.5 + 10.0
+    only = make_plan(chains[:2], num_items=10, costs=costs)
+    assert forecast_plan(only).decode_seconds == 5.0 + 2.5
+    assert [data.seconds for data in explain_plan(plan)] == [5.0 + 2.5, 10.0]  # the first is what they are decoded for
+
+
+def test_the_first_step_waits_for_a_chunk_in_all_its_inputs() -> None:
+    costs = replace(COSTS, decode_seconds_per_item=3.0, form_seconds_per_item={"32px": 1.0, "48px": 1.0})
+    chains = [chain("x", "a"), chain("z", "b", input="48px")]  # 10 s each
+    plan = make_plan(chains, num_items=10, costs=costs)
+    assert forecast_plan(plan).total_seconds == 50.0 + 10.0
+    one_pool = make_plan(chains, num_items=10, costs=replace(costs, one_pool=True))
+    assert forecast_plan(one_pool).total_seconds == 1.0 + 50.0 + 20.0  # the first weights are read before
+    halves = replace(plan, chunk_items=5)
+    # the second is decoded while the first one runs, and features come back from disk at the end
+    assert forecast_plan(halves).total_seconds == pytest.approx(25.0 + 25.0 + 5.0 + 10 / 50)
 
 
 def test_sharing_is_counted() -> None:
@@ -465,11 +481,13 @@ def test_an_explanation_is_the_tree_of_the_plan() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_an_explanation_adds_up_to_the_forecast(seed: int) -> None:
-    for plan in budgets(random_pool(seed)):
+    feeding = {"decode_seconds_per_item": 2.0, "form_seconds_per_item": {"32px": 0.5, "48px": 0.25}}
+    for given in budgets(random_pool(seed)):
+        plan = replace(given, costs=replace(given.costs, **feeding))
         forecast = forecast_plan(plan)
         nodes = list(walk(explain_plan(plan)))
         assert sum(node.flops for node in nodes) == pytest.approx(forecast.flops_run)
-        assert sum(node.seconds for node in nodes) == pytest.approx(forecast.forward_seconds)
+        assert sum(node.seconds for node in nodes) == pytest.approx(forecast.forward_seconds + forecast.decode_seconds)
         assert sorted(model for node in nodes for model in node.finishes) == sorted(each.model for each in plan.chains)
 
 

@@ -136,8 +136,9 @@ def _show_foreseen(foreseen: "SearchForeseen") -> None:
     from rich.tree import Tree
 
     console = open_console()
-    for top in foreseen.plan.trees:
-        tree = Tree(f"[bold]{escape(top.label)}[/bold], {bytes_text(top.output_bytes)} decoded once", guide_style="dim")
+    for place, top in enumerate(foreseen.plan.trees):
+        made = "made of the same items" if place else "decoded once"
+        tree = Tree(f"[bold]{escape(top.label)}[/bold], {bytes_text(top.output_bytes)} {made}", guide_style="dim")
         for child in top.children:
             _add_branch(tree, child)
         console.print(tree)

@@ -28,7 +28,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from modelhound.data.jpeg_heads import read_head
 from modelhound.data.source import UnreadableItemError
 
-__all__ = ["IMAGE_SUFFIXES", "check_image", "decode_image"]
+__all__ = ["IMAGE_SUFFIXES", "check_image", "decode_image", "image_size"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 """What the names of image files end in, in lower case."""
@@ -80,6 +80,18 @@ def decode_image(data: bytes, *, preview: bool = False) -> Image.Image:
     except UnreadableItemError:
         raise
     except Exception as error:  # on broken data decoders raise nearly anything: SyntaxError, struct.error, EOFError, …
+        raise UnreadableItemError(_reason(error)) from error
+
+
+def image_size(data: bytes) -> tuple[int, int]:
+    """Width and height as they are stored, or UnreadableItemError; only the head is looked at."""
+    head = read_head(data)
+    if head is not None:
+        return head.size
+    try:
+        with _pillow_warnings(), Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            return image.size
+    except Exception as error:  # as above
         raise UnreadableItemError(_reason(error)) from error
 
 

@@ -1,41 +1,27 @@
-"""How fast this machine is at what a plan asks of it, found out in a moment.
+"""How fast this machine runs the parts of networks, found out in a moment.
 
-In:  blueprints, a data set and the forms its items are wanted in
-Out: seconds per item of every part of a network, and of decoding
-Nothing here knows plans or models beyond that. Each part is timed on one batch of images, or on a few batches of the data set's
-own texts, short and long ones, after one run that is not timed.
+In:  a blueprint, a data set
+Out: seconds per item of every part
+Nothing here knows plans or models beyond that, or what feeding takes (see `feed_times`). Each part is timed on one batch of
+images, or on a few batches of the data set's own texts, short and long ones, after one run that is not timed.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
-from modelhound.data import Dataset, InputForm, Tokenising
-from modelhound.data.decode.decoded import decode
-from modelhound.data.tokens import tokenise_once
+from modelhound.data import Dataset, Tokenising
 from modelhound.features.plain import suitable_batch
 from modelhound.features.supply import Supply
 from modelhound.features.workshop import Blueprint, make_probe
 from modelhound.meter import seconds_now
 from modelhound.models.parts import Inputs, RunPart, running
 
-__all__ = ["Rates", "time_decoding", "time_parts"]
+__all__ = ["shortest_seconds", "time_parts"]
 
-_SAMPLE_ITEMS = 128
 _REPEATS = 2
 _SAMPLE_TEXTS = 2000
 _TEXT_BATCHES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """What was measured."""
-
-    part_seconds: dict[str, float]
-    """Per item, by the fingerprint of the part."""
-    decode_seconds: float
-    """Per item, for all forms together."""
 
 
 def time_parts(
@@ -54,9 +40,9 @@ def time_parts(
         for number in range(len(blueprint.anatomy.parts)):
             with running(blueprint.network, blueprint.anatomy, number, number + 1) as run:
                 before, values = values, _run_all(run, batches, values)
-                seconds.append(_time(lambda run=run, before=before: _run_all(run, batches, before), device))  # type: ignore[misc]
+                seconds.append(shortest_seconds(lambda run=run, before=before: _run_all(run, batches, before), device))  # type: ignore[misc]
         # To run a part alone takes a little more than its share, and plans mostly run several at a time.
-        whole = _time(lambda: [blueprint.network.extract(_fresh(each)) for each in batches], device)
+        whole = shortest_seconds(lambda: [blueprint.network.extract(_fresh(each)) for each in batches], device)
     scale = whole / sum(seconds) / num_items
     return tuple(scale * each for each in seconds)
 
@@ -80,8 +66,8 @@ def _run_all(
     return [run(_fresh(inputs), value) for inputs, value in zip(batches, values, strict=True)]
 
 
-def _time(work: Callable[[], object], device: str) -> float:
-    """The shortest of a few."""
+def shortest_seconds(work: Callable[[], object], device: str) -> float:
+    """Of a few runs."""
     found = []
     for _ in range(_REPEATS):
         _wait(device)
@@ -90,24 +76,6 @@ def _time(work: Callable[[], object], device: str) -> float:
         _wait(device)
         found.append(seconds_now() - began)
     return min(found)
-
-
-def time_decoding(dataset: Dataset, forms: Sequence[InputForm], *, device: str, threads: int | None) -> float:
-    """Seconds per item to read it and bring it into all of these forms."""
-    step = max(1, len(dataset) // _SAMPLE_ITEMS)
-    positions = list(range(0, len(dataset), step))[:_SAMPLE_ITEMS]
-    images = [form for form in forms if not isinstance(form, Tokenising)]
-    texts = [form for form in forms if isinstance(form, Tokenising)]
-    seconds = 0.0
-    if images:
-        choice = decode(dataset, positions[:1], images, device=device, threads=threads).choice  # once for all items
-        seconds += _time(
-            lambda: decode(dataset, positions, images, device=device, threads=threads, choice=choice), device
-        )
-    if texts:
-        chosen = dataset.select(positions)
-        seconds += _time(lambda: tokenise_once(chosen, texts), device)
-    return seconds / len(positions)
 
 
 def _fresh(inputs: Inputs) -> Inputs:

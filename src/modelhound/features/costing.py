@@ -1,17 +1,18 @@
 """What planning rests on: rough rates of the machine, as far as nobody has measured them, and how much memory there is.
 
-In:  the forms in which models want their items, a device
+In:  the forms in which models want their items and what feeding takes, a device
 Out: the Costs of a plan
 Nothing here measures. A plan only needs to know whether computing something again is dearer than keeping it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import torch
 
 from modelhound.data import InputForm
+from modelhound.features.feed_times import FeedTimes
 from modelhound.features.plain import suitable_batch
-from modelhound.meter import available_memory, count_cores
+from modelhound.meter import available_memory
 from modelhound.plan import Costs
 
 __all__ = ["rough_costs", "usable_memory"]
@@ -20,29 +21,29 @@ _SHARE_OF_HOST, _SHARE_OF_DEVICE = 0.6, 0.85  # of what is free: others live her
 _FLOPS_PER_SECOND = {"cpu": 4e10, "cuda": 2e14}
 _WEIGHT_BYTES_PER_SECOND = 1e9
 _SPILL_BYTES_PER_SECOND = 5e8
-_DECODE_SECONDS = 1e-2
 _SCORE_SECONDS = {"cpu": 0.2, "cuda": 0.1}
 _LAUNCH_SECONDS = 1e-3
 
 
 def rough_costs(
-    forms: Sequence[InputForm],
+    forms: Mapping[str, InputForm],
     *,
     device: str,
     memory_bytes: float,
+    feed: FeedTimes,
     batch: int | None = None,
-    decode_seconds: float | None = None,
 ) -> Costs:
-    """Of models that are fed in these forms; `batch` and `decode_seconds` (of an item) where they are known."""
+    """Of models that are fed in these forms, by their keys; `batch` where it is known."""
     kind = device.partition(":")[0]
     return Costs(
         flops_per_second=_FLOPS_PER_SECOND[kind],
         weight_bytes_per_second=_WEIGHT_BYTES_PER_SECOND,
         spill_bytes_per_second=_SPILL_BYTES_PER_SECOND,
-        decode_seconds_per_item=_DECODE_SECONDS / count_cores() if decode_seconds is None else decode_seconds,
+        decode_seconds_per_item=feed.decode_seconds,
+        form_seconds_per_item=feed.of(forms),
         score_seconds=_SCORE_SECONDS[kind],
         launch_seconds=_LAUNCH_SECONDS,
-        batch_items=batch or max(suitable_batch(form, device) for form in forms),
+        batch_items=batch or max(suitable_batch(form, device) for form in forms.values()),
         memory_bytes=memory_bytes,
         one_pool=kind == "cpu",
     )

@@ -15,19 +15,18 @@ import torch
 
 from modelhound.compat import give_back_freed_memory
 from modelhound.data import Dataset, InputForm, Tokenising, check_modality
-from modelhound.features.allowance import Allowance, beside_bytes, building_bytes, plan_bytes, too_little_memory
-from modelhound.features.calibrating import Rates, time_decoding, time_parts
-from modelhound.features.chains import chain_of, forms_of, stretch_of
-from modelhound.features.costing import rough_costs, usable_memory
+from modelhound.features.allowance import Allowance
+from modelhound.features.costing import usable_memory
 from modelhound.features.engine import Request, Rows, run_plan
+from modelhound.features.planner import Planner
 from modelhound.features.remembered import Known, Recalled, Remembered
-from modelhound.features.shelf import Shelf, filled
+from modelhound.features.shelf import Shelf
 from modelhound.features.supply import Supply, input_bytes, input_key
 from modelhound.features.surveying import Survey
 from modelhound.features.workshop import Specimen, Workshop
 from modelhound.meter import Lanes
 from modelhound.models import ModelRef, source_of
-from modelhound.plan import Chain, Costs, Plan, least_bytes, make_plan
+from modelhound.plan import Plan
 from modelhound.records import Progress, Watch, silent
 from modelhound.settings import ModelSettings
 
@@ -63,17 +62,24 @@ class Session:
         self._lean = memory_bytes is not None and device == "cpu"
         self._allowance = Allowance(self._memory_bytes) if self._lean else None
         self._workshop = Workshop(settings, seed=seed, device=device, dtype=dtype, num_items=len(dataset), empty=True)
-        self._stretches: dict[str, tuple[float, float]] = {}
         self._supply = Supply(dataset, device=device, dtype=dtype, threads=threads, lanes=self.lanes, watch=watch)
         self._shelf = Shelf(device)
         self._remembered = Remembered(dataset, settings, seed=seed, device=device, dtype=dtype) if remember else None
         self._threads = threads
-        self._rates: Rates | None = None
         self._stamps: dict[str, str] = {}
         self._refs: dict[str, ModelRef] = {}
         self._forms: list[InputForm] = []
         """What the networks that were built so far want."""
         self.specimens: dict[str, Specimen] = {}
+        self.planner = Planner(
+            self.specimens,
+            dataset,
+            device=device,
+            dtype=dtype,
+            batch=batch,
+            memory_bytes=self._memory_bytes,
+            lean=self._lean,
+        )
         self.known: dict[str, Known] = {}
         """Models of which all features are remembered; their weights were not read."""
         self.seconds: dict[str, dict[str, float]] = {}
@@ -133,71 +139,12 @@ class Session:
         forms = {input_key(form): form for form in self._forms if not isinstance(form, Tokenising)}
         num_bytes = len(order) * sum(input_bytes(form) for form in forms.values())
         if self._device != "cpu" and forms and num_bytes < _SHARE_OF_ITEMS * self._memory_bytes:
-            self._memory_bytes -= num_bytes
+            self.planner.set_aside(num_bytes)
             self._supply.expect_all(order, forms)
 
     def calibrate(self) -> None:
-        """Measure how fast the parts of all models run and how fast items are decoded; plans made later rest on it."""
-        forms = list(forms_of(list(self.specimens.values())).values())
-        kinds = {id(each.blueprint): each for each in self.specimens.values()}
-        measured = {}
-        self._shelf.limit(0)  # until a plan says how much it may hold
-        for done, (key, specimen) in enumerate(kinds.items()):
-            self._watch(Progress(task="measuring speed", done=done, total=len(kinds) + 1))
-            with filled(specimen, self._shelf):
-                measured[key] = time_parts(
-                    specimen.blueprint,
-                    self._dataset,
-                    supply=self._supply,
-                    device=self._device,
-                    dtype=self._dtype,
-                    batch=self._batch,
-                )
-        self._rates = Rates(
-            part_seconds={
-                fingerprint: seconds
-                for specimen in self.specimens.values()
-                for fingerprint, seconds in zip(specimen.fingerprints, measured[id(specimen.blueprint)], strict=True)
-            },
-            # a plan counts it for each form
-            decode_seconds=time_decoding(self._dataset, forms, device=self._device, threads=self._threads) / len(forms),
-        )
-        self._watch(Progress(task="measuring speed", done=len(kinds) + 1, total=len(kinds) + 1))
-
-    def chain(self, model: str) -> Chain:
-        """A model as plans see it, here and on a cluster."""
-        specimen = self.specimens[model]
-        key = input_key(specimen.form)
-        if key not in self._stretches:
-            self._stretches[key] = stretch_of(specimen.form, self._dataset, lean=self._lean)
-        stretch, longest = self._stretches[key]
-        return chain_of(
-            specimen,
-            num_bytes_per_value=self._dtype.itemsize,
-            seconds=self._rates.part_seconds if self._rates else None,
-            stretch=stretch,
-            longest=longest,
-            lean=self._lean,
-        )
-
-    def plan(self, models: Sequence[str], items: range, *, score_seconds: float | None = None) -> Plan:
-        """How these models would be run over these item numbers."""
-        chains = [self.chain(model) for model in models]
-        costs = self.costs(models)
-        if score_seconds is not None:
-            costs = dataclasses.replace(costs, score_seconds=score_seconds)
-        if self._lean:
-            self._check_memory(models, chains, len(items), costs)
-        return make_plan(chains, num_items=len(items), costs=costs, first_item=items.start)
-
-    def _check_memory(self, models: Sequence[str], chains: Sequence[Chain], num_items: int, costs: Costs) -> None:
-        """Raise a RequestError that says what is in the way, where memory does not suffice for any plan."""
-        specimens = [self.specimens[model] for model in models]
-        least = least_bytes(chains, num_items=num_items, costs=costs)
-        if max(least, building_bytes(specimens)) > costs.memory_bytes:
-            raise too_little_memory(
-                specimens, memory_bytes=self._memory_bytes, least=least, beside=self.beside_bytes(models)
-            )
+        """Measure how fast the parts of all models run and how fast items are fed; plans made later rest on it."""
+        self.planner.calibrate(self._supply, self._shelf, threads=self._threads, watch=self._watch)
 
     def run(
         self,
@@ -229,7 +176,7 @@ class Session:
         for missing, group in groups.items():
             whole = len(missing) == len(items)
             places = order if whole else [positions[place] for place in missing]
-            plan = self.plan(group, items if whole else range(len(missing)))
+            plan = self.planner.plan(group, items if whole else range(len(missing)))
             planned(plan)
 
             def hand_on(model: str, rows: Rows) -> None:
@@ -279,14 +226,6 @@ class Session:
             lanes=self.lanes,
             watch=self._watch,
         )
-
-    def beside_bytes(self, models: Sequence[str]) -> int:
-        """What a search takes beside what its plan counts: scoring, and what every process takes that works."""
-        specimens = [self.specimens[model] for model in models]
-        return beside_bytes(specimens, num_items=len(self._dataset), num_classes=len(self._dataset.class_names))
-
-    def _plan_bytes(self, models: Sequence[str]) -> int:
-        return plan_bytes(self._memory_bytes, self.beside_bytes(models)) if self._lean else self._memory_bytes
 
     def _recognise(self, models: Mapping[ModelRef, str]) -> None:
         """Find the models of which everything is remembered."""
@@ -341,13 +280,3 @@ class Session:
         )
         self._remembered.keep(kept_as, positions, features)
         self._remembered.note(specimen.model, stamp, known)
-
-    def costs(self, models: Sequence[str]) -> Costs:
-        """What planning for these models rests on."""
-        return rough_costs(
-            [self.specimens[model].form for model in models],
-            device=self._device,
-            memory_bytes=self._plan_bytes(models),
-            batch=self._batch,
-            decode_seconds=self._rates.decode_seconds if self._rates else None,
-        )

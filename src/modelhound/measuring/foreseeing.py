@@ -48,10 +48,10 @@ def foresee(job: Job, *, open_seconds: float = 0.0) -> SearchForeseen:
             return _nothing_to_run(job, session, failures, open_seconds, known_seconds)
         session.calibrate()
         models = tuple(session.specimens)
-        plan = session.plan(models, range(len(job.dataset)), score_seconds=score_seconds)
+        plan = session.planner.plan(models, range(len(job.dataset)), score_seconds=score_seconds)
         forecast = forecast_plan(plan)
         rungs = decide_rungs(job, plan)
-        fewest = session.plan(models, range(rungs[0]), score_seconds=0.0)
+        fewest = session.planner.plan(models, range(rungs[0]), score_seconds=0.0)
         least = forecast_plan(fewest).total_seconds if len(rungs) > 1 else forecast.total_seconds
         return SearchForeseen(
             num_models=len(models),
@@ -68,7 +68,7 @@ def foresee(job: Job, *, open_seconds: float = 0.0) -> SearchForeseen:
             },
             seconds=open_seconds + survey_seconds + forecast.total_seconds + known_seconds,
             least_seconds=open_seconds + survey_seconds + least + known_seconds,
-            peak_memory_bytes=forecast.peak_bytes + session.beside_bytes(models),
+            peak_memory_bytes=forecast.peak_bytes + session.planner.beside_bytes(models),
             flops=forecast.flops,
             flops_run=forecast.flops_run,
             weight_bytes=forecast.weight_bytes,

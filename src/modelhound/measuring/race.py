@@ -95,7 +95,9 @@ class Race:
         self.running = [model for model in self._refs if model in session.specimens or model in session.known]
         if len(self._sizes) > 1 and session.specimens:
             # some of those that the order of items was made for, now that it is known what they would save
-            self._sizes = decide_rungs(self._job, session.plan(tuple(session.specimens), range(len(self._job.dataset))))
+            self._sizes = decide_rungs(
+                self._job, session.planner.plan(tuple(session.specimens), range(len(self._job.dataset)))
+            )
         if len(self._sizes) == 1:  # or others race against them, rung by rung
             for model in self.running.copy():
                 self._tell_remembered(model)

@@ -103,9 +103,9 @@ def survey_share(common: Common, models: Mapping[ModelRef, str], send: Send) -> 
     race = Race(job)
     with open_session(job) as session:
         session.survey(models, failed=race.lose, shortcut="leep" not in job.scorers)
-        costs = session.costs(tuple(session.specimens)) if session.specimens else None
+        costs = session.planner.costs(tuple(session.specimens)) if session.specimens else None
         for model, specimen in session.specimens.items():
-            send(Surveyed(model=model, chain=session.chain(model), form=specimen.form, costs=costs))
+            send(Surveyed(model=model, chain=session.planner.chain(model), form=specimen.form, costs=costs))
         for model in session.known:
             send(Surveyed(model=model, chain=None, form=None, costs=None))
     race.close()

@@ -150,16 +150,10 @@ class _SpreadRace:
         items = range(start, self.sizes[rung])
         chains = [self._chains.get(model) or _remembered(model) for model in models]
         costs = self._costs or _ROUGH
+        if self._job.device == "cpu":  # items were decoded once for all; a device decodes those of its own models
+            costs = dataclasses.replace(costs, decode_seconds_per_item=0.0, form_seconds_per_item={})
         workers = self._crew.workers
-        # on CPUs items are decoded once for all; a device decodes those of its own models, in each of the forms they want
-        decode_seconds = 0.0 if self._job.device == "cpu" else len(items) * costs.decode_seconds_per_item
-        placement = place_chains(
-            chains,
-            num_items=len(items),
-            costs=costs,
-            speeds=[1.0] * len(workers),
-            input_seconds=decode_seconds,
-        )
+        placement = place_chains(chains, num_items=len(items), costs=costs, speeds=[1.0] * len(workers))
         there = [self._chains[model] for model in models if model in self._chains]
         if there:
             self._job.tell(describe_plan(make_plan(there, num_items=len(items), costs=costs, first_item=items.start)))
@@ -244,8 +238,12 @@ class _SpreadRace:
         if surveyed.form is not None:
             self._forms.setdefault(input_key(surveyed.form), surveyed.form)
         if surveyed.costs is not None:
-            largest = max(surveyed.costs.batch_items, self._costs.batch_items if self._costs else 0)
-            self._costs = dataclasses.replace(self._costs or surveyed.costs, batch_items=largest)
+            known = self._costs or surveyed.costs
+            self._costs = dataclasses.replace(
+                known,
+                batch_items=max(surveyed.costs.batch_items, known.batch_items),
+                form_seconds_per_item={**surveyed.costs.form_seconds_per_item, **known.form_seconds_per_item},
+            )
         self._job.watch(Progress(task="reading models", done=len(self._surveyed), total=len(self._refs)))
 
     def _worthwhile(self) -> tuple[int, ...]:

@@ -6,8 +6,8 @@ Nothing here knows what a tensor is, opens a file or reads a clock.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 __all__ = ["Chain", "Costs", "Keep", "Plan", "Segment", "Step", "count_shared"]
@@ -41,7 +41,7 @@ class Chain:
 
     model: str
     input: str
-    """Key of the preprocessing. Models with different preprocessing share nothing."""
+    """Key of the preprocessing. Models with different preprocessing share nothing but the decoded item."""
     input_bytes_per_item: int
     segments: tuple[Segment, ...]
 
@@ -55,7 +55,7 @@ class Costs:
     spill_bytes_per_second: float
     """Of writing and of reading; 0 where nothing may be spilled to disk."""
     decode_seconds_per_item: float
-    """Once per distinct input."""
+    """Once, for all inputs."""
     score_seconds: float
     """Once per distinct set of features."""
     launch_seconds: float
@@ -65,6 +65,14 @@ class Costs:
     memory_bytes: float = math.inf
     one_pool: bool = False
     """The same cores decode, run and score, so that these wait for each other. Reading weights overlaps all the same."""
+    form_seconds_per_item: Mapping[str, float] = field(default_factory=dict)
+    """To make one input of a decoded item, once per distinct input; 0 where it is not named."""
+
+    def feed_seconds(self, inputs: Iterable[str]) -> float:
+        """Of one item, until it is there in the form of all these inputs."""
+        return self.decode_seconds_per_item + sum(
+            self.form_seconds_per_item.get(each, 0.0) for each in dict.fromkeys(inputs)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

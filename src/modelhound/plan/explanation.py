@@ -5,6 +5,7 @@ Out: nested nodes of plain data, which a command or a page draws
 Nothing here draws, and nothing here was measured: seconds are predicted.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from modelhound.plan.chain import Keep, Plan
@@ -29,7 +30,7 @@ class ExplainedNode:
     output_bytes: int
     """For all items; of an input: its decoded data."""
     seconds: float
-    """On the device, or decoding, this step alone."""
+    """On the device, this step alone; of an input, making it of decoded items, and of the first one decoding them for all."""
     children: "tuple[ExplainedNode, ...]"
 
 
@@ -55,11 +56,19 @@ def explain_plan(plan: Plan) -> tuple[ExplainedNode, ...]:
             flops=0.0,
             weight_bytes=0,
             output_bytes=plan.num_items * input_bytes[name],
-            seconds=plan.num_items * plan.costs.decode_seconds_per_item,
+            seconds=plan.num_items * seconds,
             children=tuple(reversed(below[name])),
         )
-        for name in inputs
+        for name, seconds in _share_feeding(plan, inputs).items()
     )
+
+
+def _share_feeding(plan: Plan, inputs: Iterable[str]) -> dict[str, float]:
+    """Seconds for one item, by input; items are decoded for the first one, and the others have them then."""
+    shares = {name: plan.costs.form_seconds_per_item.get(name, 0.0) for name in inputs}
+    first = next(iter(shares))
+    shares[first] += plan.costs.decode_seconds_per_item
+    return shares
 
 
 def _explain_step(plan: Plan, index: int, *, last_segment: int, children: tuple[ExplainedNode, ...]) -> ExplainedNode:

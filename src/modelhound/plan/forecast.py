@@ -5,8 +5,8 @@ Out: a Forecast: seconds by phase and in all, work with and without sharing
 
 Phases are the busy seconds of each; they overlap, so the total is not their sum. The total comes from walking through the plan
 with one clock each for whatever works at the same time: reading weights (one step ahead, where the plan prefetches), decoding
-(batches are run as they come), running, and scoring (one set of features at a time; the next waits until it is taken). Spilled
-bytes flow while a step runs. Nothing here was measured: rates come from Costs.
+(a chunk at a time, for all inputs at once; batches are run as they come), running, and scoring (one set of features at a
+time; the next waits until it is taken). Spilled bytes flow while a step runs. Nothing here was measured: rates come from Costs.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class _Load:
 
     read_seconds: float
     first_read_seconds: float  # in the first chunk: resident weights are read too
-    decode_seconds: float  # not 0 for the first step on an input
+    decode_seconds: float  # not 0 for the first step: a chunk is decoded into all forms at once
     forward_seconds: float
     spill_seconds: float
     fetch_seconds: float  # before scoring: features that waited on disk for the last chunk
@@ -126,7 +126,7 @@ def _count_reads(plan: Plan) -> tuple[list[int], list[int]]:
 def _list_loads(plan: Plan, bytes_again: list[int], bytes_first: list[int]) -> list[_Load]:
     costs, chunk_items = plan.costs, plan.chunk_items
     launches = -(-chunk_items // plan.batch_items)
-    decoded: set[str] = set()
+    feed_seconds = chunk_items * costs.feed_seconds(step.input for step in plan.steps)
     aside = plan.num_chunks > 1 and costs.spill_bytes_per_second > 0
     loads = []
     for index, step in enumerate(plan.steps):
@@ -139,7 +139,7 @@ def _list_loads(plan: Plan, bytes_again: list[int], bytes_first: list[int]) -> l
             _Load(
                 read_seconds=bytes_again[index] / costs.weight_bytes_per_second,
                 first_read_seconds=bytes_first[index] / costs.weight_bytes_per_second,
-                decode_seconds=0.0 if step.input in decoded else chunk_items * costs.decode_seconds_per_item,
+                decode_seconds=0.0 if index else feed_seconds,
                 forward_seconds=chunk_items * run_seconds_per_item(step.segments, costs)
                 + launches * costs.launch_seconds,
                 spill_seconds=chunk_items * spilled / costs.spill_bytes_per_second if spilled else 0.0,
@@ -147,7 +147,6 @@ def _list_loads(plan: Plan, bytes_again: list[int], bytes_first: list[int]) -> l
                 score_seconds=costs.score_seconds if step.finishes else 0.0,
             )
         )
-        decoded.add(step.input)
     return loads
 
 

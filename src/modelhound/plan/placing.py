@@ -128,14 +128,14 @@ def place_chains(
     num_items: int,
     costs: Costs,
     speeds: Sequence[float],
-    input_seconds: float = 0.0,
 ) -> Placement:
-    """Spread the models over workers of these speeds; to get one kind of decoded items takes a worker `input_seconds`."""
+    """Spread the models over workers of these speeds; each decodes the items for itself, as far as `costs` say that it takes
+    time, and brings them into the forms that its models want."""
     if not chains or not speeds:
         raise RequestError(f"cannot place {len(chains)} models on {len(speeds)} workers: expected at least one of each")
     if min(speeds) <= 0:
         raise RequestError(f"cannot place models on a worker of speed {min(speeds)!r}: expected more than 0")
-    row = _line_up(chains, num_items, costs, input_seconds)
+    row = _line_up(chains, num_items, costs)
     total = float(row.until[-1] + row.alone[0] - row.new[0])
     least = max(total / sum(speeds), float(row.alone.max()) / max(speeds))
     cuts = _cut_evenly(row, speeds, least)
@@ -151,11 +151,11 @@ def place_chains(
     )
 
 
-def _line_up(chains: Sequence[Chain], num_items: int, costs: Costs, input_seconds: float) -> _Row:
+def _line_up(chains: Sequence[Chain], num_items: int, costs: Costs) -> _Row:
     """Weights of the next model are read while one runs, so that each takes the longer of the two; the first has to wait."""
     keyed = sort_chains(chains)
     size = len(keyed)
-    run, read, run_new, read_new, begun = (np.zeros(size) for _ in range(5))
+    run, read, run_new, read_new, feed, begun = (np.zeros(size) for _ in range(6))
     own = -(-num_items // costs.batch_items) * costs.launch_seconds + costs.score_seconds
     before: tuple[str, ...] = ()
     last: Chain | None = None
@@ -168,14 +168,16 @@ def _line_up(chains: Sequence[Chain], num_items: int, costs: Costs, input_second
         run_new[place], read_new[place] = sum(running[shared:]), sum(reading[shared:])
         if not shared == len(prints) == len(before):  # else it is the same network under another name
             run_new[place] += own
-        begun[place] = 0.0 if same_input else input_seconds
+        feed[place] = num_items * costs.feed_seconds([chain.input])
+        # whoever has the left neighbour has decoded the items
+        begun[place] = 0.0 if same_input else feed[place] - num_items * costs.decode_seconds_per_item
         before, last = prints, chain
     ahead = np.append(read_new[1:], 0.0)
     new = np.maximum(run_new, ahead) + begun
     return _Row(
         models=tuple(chain.model for _, chain in keyed),
         inputs=tuple(chain.input for _, chain in keyed),
-        alone=read + np.maximum(run, ahead) + input_seconds,
+        alone=read + np.maximum(run, ahead) + feed,
         new=new,
         until=np.cumsum(new),
         own_alone=read + np.maximum(run, ahead),

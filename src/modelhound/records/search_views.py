@@ -22,6 +22,7 @@ class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: int = 0
     output_bytes: int = 0
     seconds: float = 0.0
+    """Of this step alone; of an input, making it of decoded items, and of the first one decoding them for all."""
     children: "tuple[PlanNode, ...]" = ()
 
 
