@@ -20,6 +20,8 @@ SAFE_INSTRUCTIONS = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 """For the environment of a process: oneDNN leaves instructions alone that are newer than these."""
 
 _PROBE = f"{__name__}:probe_bf16"
+_OF_THE_CPU = ("SIGILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGABRT")  # how a process ends by what it runs itself
+_MOST_SECONDS = 180.0  # for what takes two: the child loads torch, on a machine that may be busy
 _SIDE, _REPEATS = 512, 5
 _trying = threading.Lock()
 
@@ -38,8 +40,9 @@ class Bf16Found:
 
     @property
     def is_fatal(self) -> bool:
-        """A product ends the process, rather than with an ordinary error."""
-        return not self.outcome.ok and not self.outcome.ending.startswith("exit code")
+        """A product ends the process. An ordinary error, or a child that was ended from outside or never got so far on a busy
+        machine, says nothing of the CPU."""
+        return self.outcome.ending in _OF_THE_CPU
 
     @property
     def ending(self) -> str:
@@ -61,7 +64,8 @@ class Bf16Trial:
     def __init__(self, precision: str) -> None:
         self._is_needed = precision == "bf16"
         if self._is_needed:
-            threading.Thread(target=try_bf16, name="trying bf16").start()
+            # a daemon: who interrupts a command need not wait for it
+            threading.Thread(target=try_bf16, name="trying bf16", daemon=True).start()
 
     def settle(self, *devices: str) -> None:
         """Before anything runs on these: raise a RequestError where one of them is a CPU that cannot have it."""
@@ -85,7 +89,7 @@ def try_bf16() -> Bf16Found:
 @functools.cache
 def _try_bf16() -> Bf16Found:
     """In a child, and where it dies once more without the newest instructions."""
-    outcome = run_in_fresh_process(_PROBE, timeout_seconds=60)
+    outcome = run_in_fresh_process(_PROBE, timeout_seconds=_MOST_SECONDS)
     value: dict[str, Any] = outcome.value if outcome.ok else {}
     found = Bf16Found(
         outcome=outcome,
@@ -95,7 +99,7 @@ def _try_bf16() -> Bf16Found:
     )
     if not found.is_fatal:
         return found
-    guarded = run_in_fresh_process(_PROBE, environment=SAFE_INSTRUCTIONS, timeout_seconds=60)
+    guarded = run_in_fresh_process(_PROBE, environment=SAFE_INSTRUCTIONS, timeout_seconds=_MOST_SECONDS)
     is_cured = guarded.ok and bool(guarded.value["is_right"])
     return Bf16Found(outcome=outcome, is_right=False, times_fp32=None, is_cured=is_cured)
 

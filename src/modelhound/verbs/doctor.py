@@ -109,7 +109,11 @@ def _look_at_bf16(machine: Machine) -> Check:
     if found.is_fatal:
         return Check(name=name, verdict="broken", finding=found.ending, advice=found.cure)
     if not found.outcome.ok:
-        return Check(name=name, verdict="note", finding=f"could not be tried: {_last_line(found.outcome)}")
+        return Check(
+            name=name,
+            verdict="note",
+            finding=f"could not be tried ({found.outcome.ending}): {_last_line(found.outcome)}",
+        )
     if not found.is_right:
         return Check(
             name=name, verdict="broken", finding="products give wrong numbers", advice="keep to fp32 on this CPU"
