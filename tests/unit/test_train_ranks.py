@@ -13,12 +13,12 @@ from modelhound.analysis.bounds import Verdict, judge_blocks
 from modelhound.data import Dataset, Preprocessing, open_dataset
 from modelhound.errors import DataError
 from modelhound.features import build_network
+from modelhound.meter import laps
 from modelhound.models import ModelRef
 from modelhound.settings import PLAIN
 from modelhound.training import (
     Delays,
     Trained,
-    accounting,
     distributed,
     fine_tune,
     intervening,
@@ -125,7 +125,7 @@ class Clock:
 @pytest.fixture
 def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    for room in (accounting, distributed, intervening):
+    for room in (laps, distributed, intervening):
         monkeypatch.setattr(room, "seconds_now", clock.look)
     monkeypatch.setattr(time, "sleep", clock.sleep)
 
