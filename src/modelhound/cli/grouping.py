@@ -45,7 +45,7 @@ def in_groups(settings: type[Settings], topics: Mapping[str, Sequence[str]]) -> 
             Parameter(
                 group=groups[topic_of[name]],
                 alias=_ALSO_CALLED.get(name),
-                converter=_as_written if name in _SHARES else None,
+                converter=_as_written if name in _SHARES else _CONVERTERS.get(hints[name]),
             ),
         ]
         for name in known
@@ -56,6 +56,15 @@ def in_groups(settings: type[Settings], topics: Mapping[str, Sequence[str]]) -> 
 def _as_written(wanted: type[float], tokens: Sequence[Token]) -> str:
     """The settings read it, and know what is allowed."""
     return tokens[0].value
+
+
+def _read_whole(wanted: type[int], tokens: Sequence[Token]) -> int:
+    """Not rounded, as cyclopts would: whoever writes 1.5 means something else."""
+    return int(tokens[0].value)
+
+
+_CONVERTERS: dict[Any, Any] = {int: _read_whole, int | None: _read_whole}
+"""By type, where what cyclopts reads is not what was meant."""
 
 
 def _group(topic: str, number: int) -> Group:

@@ -8,6 +8,7 @@ Nothing here knows what an option does.
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import cyclopts
@@ -102,7 +103,9 @@ def _missing(error: cyclopts.MissingArgumentError, command: str, advice: str) ->
 def _wrong_kind(error: cyclopts.CoercionError, advice: str) -> str:
     assert error.token is not None
     name = error.token.keyword or (error.argument.name.lstrip("-").upper() if error.argument else "this")
-    wanted = error.target_type
+    wanted: Any = error.target_type
+    if isinstance(wanted, UnionType):  # of an option that may be left out: its type, or None
+        wanted = next(kind for kind in get_args(wanted) if kind is not NoneType)
     if get_origin(wanted) is Literal:
         choices = [str(choice) for choice in get_args(wanted)]
         close = difflib.get_close_matches(error.token.value, choices, n=1)
