@@ -35,7 +35,10 @@ def complaint(argv: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("search digits --scorers rigde", r"cannot use --scorers 'rigde': expected one of .*, did you mean ridge\?"),
         ("search digits --limit", r"cannot use --limit alone: expected a value behind it"),
         ("search digits --limit ten", r"cannot use --limit 'ten': expected a whole number"),
-        ("search digits --limit 60.5", r"cannot use --limit '60\.5': expected a whole number, see `hound search --help`"),
+        (
+            "search digits --limit 60.5",
+            r"cannot use --limit '60\.5': expected a whole number, see `hound search --help`",
+        ),
         ("train digits --epochs 1.5", r"cannot use --epochs '1\.5': expected a whole number"),
         ("profile digits --batches 0x", r"cannot use --batches '0x': expected a whole number"),
         ("search digits --precision bf61", r"cannot use --precision 'bf61': expected one of .*, did you mean bf16\?"),

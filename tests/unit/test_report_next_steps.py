@@ -51,6 +51,21 @@ def test_every_command_of_every_page_is_taken_by_the_command_itself(tmp_path: Pa
         app.parse_args(words[1:], exit_on_error=False, print_error=False)  # raises what it does not understand
 
 
+def test_what_is_offered_keeps_to_the_precision_and_device_that_were_asked_for(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["profile"])
+    asked = {**run.settings, "precision": "bf16", "device": ["cpu"]}
+    asking = msgspec.structs.replace(run, settings=asked)
+    for bottleneck in ("data", "forward", "weights"):
+        ((_, line),) = after_profile(asking, bottleneck=bottleneck, models=("zoo:a",))
+        assert shlex.split(line)[-4:] == ["--precision", "bf16", "--device", "cpu"]
+    several = msgspec.structs.replace(run, settings={**asked, "precision": "auto", "device": ["cpu", "cuda"]})
+    ((_, line),) = after_profile(several, bottleneck="data", models=("zoo:a",))
+    assert "--device" not in line, "hound loader takes one"
+    assert "--precision" not in line
+    ((_, line),) = after_train(asking, model="zoo:a", bound="data-bound")
+    assert line.endswith("--precision bf16 --device cpu")
+
+
 def test_a_tie_offers_finals_and_a_clear_winner_does_not(tmp_path: Path) -> None:
     clear = after_search(searched(tmp_path / "clear", num_items=4000))
     assert [label for label, _ in clear] == ["Fine-tune it on all items"]

@@ -13,11 +13,12 @@ from typing import Any
 from modelhound import settings as all_settings
 from modelhound.records import SavedModel
 
-__all__ = ["command_on_same_data", "command_to_repeat", "command_to_train"]
+__all__ = ["arithmetic_of", "command_on_same_data", "command_to_repeat", "command_to_train"]
 
 _NEVER_REPEATED = ("run",)  # it would take up the old run folder, where everything is measured already
 _SETTINGS = {"loader": "LoaderSearchSettings"}  # where they are not called after the verb
 _OF_THE_DATA = ("columns", "task", "split", "follow_links")
+_OF_THE_ARITHMETIC = ("precision", "device")  # what was found out holds where and how it was asked for
 _OF_THE_MODEL = ("allow_code", "tokens")
 
 
@@ -51,10 +52,18 @@ def command_on_same_data(verb: str, settings: Mapping[str, Any], **more: Any) ->
     """`hound VERB …` on the data that another verb was given, with `more` options."""
     defaults, _ = _read_defaults("search")
     words = ["hound", verb, str(settings.get("data", ""))]
-    for name, value in {**more, **{name: settings.get(name) for name in _OF_THE_DATA}}.items():
+    same = {name: settings.get(name) for name in _OF_THE_DATA} | arithmetic_of(settings)
+    for name, value in {**more, **same}.items():
         if value is not None and not (name in defaults and _same(defaults[name], value)):
             words += _as_option(name, value)
     return shlex.join(words)
+
+
+def arithmetic_of(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Precision and device that were asked for, where it was one: not every verb takes several."""
+    given = {name: settings.get(name) for name in _OF_THE_ARITHMETIC}
+    ones = {name: value[0] if _is_list(value) and len(value) == 1 else value for name, value in given.items()}
+    return {name: value for name, value in ones.items() if isinstance(value, str) and value != "auto"}
 
 
 def _read_defaults(verb: str) -> tuple[dict[str, Any], list[str]]:

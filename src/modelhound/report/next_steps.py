@@ -10,7 +10,7 @@ import shlex
 from typing import TypeAlias
 
 from modelhound.records import Ranking, RunStarted
-from modelhound.report.commands import command_on_same_data, command_to_repeat, command_to_train
+from modelhound.report.commands import arithmetic_of, command_on_same_data, command_to_repeat, command_to_train
 from modelhound.report.search_view import SearchView
 from modelhound.store import Run
 
@@ -111,7 +111,12 @@ def after_profile(run: Run, *, bottleneck: str, models: tuple[str, ...]) -> Step
     if bottleneck == "data":
         return (("Find loader settings that keep up", command_on_same_data("loader", settings, models=models)),)
     if bottleneck == "forward":
-        return (("See by which law it grows, and why", command_to_repeat("latency", {"models": list(models)})),)
+        return (
+            (
+                "See by which law it grows, and why",
+                command_to_repeat("latency", {"models": list(models), **arithmetic_of(settings)}),
+            ),
+        )
     label = "See what a search of these models would take, all together"
     return ((label, command_on_same_data("search", settings, models=models, explain=True)),)
 
