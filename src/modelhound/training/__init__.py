@@ -18,6 +18,6 @@ Nothing here knows a run folder, a command or what will be concluded.
 
 from modelhound.training.bench import Bench, set_up, split_items
 from modelhound.training.delaying import Delays
-from modelhound.training.loop import Trained, fine_tune
+from modelhound.training.loop import Trained, fine_tune, train
 
-__all__ = ["Bench", "Delays", "Trained", "fine_tune", "set_up", "split_items"]
+__all__ = ["Bench", "Delays", "Trained", "fine_tune", "set_up", "split_items", "train"]
