@@ -12,15 +12,7 @@ from modelhound.data import open_dataset
 from modelhound.data.sources.cifar import CifarReader
 from modelhound.data.sources.cifar_pickle import load_plain_pickle
 from modelhound.errors import DataError
-
-
-def message(reference: object, **options: Any) -> str:
-    with pytest.raises(DataError) as caught:
-        open_dataset(str(reference), **options)
-    text = str(caught.value)
-    assert text.startswith("cannot ")
-    assert "expected" in text
-    return text
+from refusals import message
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from modelhound.data import open_dataset
-from modelhound.errors import DataError
+from refusals import message
 
 ROWS = "good film,pos\nbad film,neg\nfine film,pos\nawful film,neg\n"
 
@@ -20,16 +20,6 @@ def write(folder: Path, content: str | bytes, name: str = "reviews.csv") -> str:
 def texts(reference: str, **options: Any) -> list[Any]:
     data = open_dataset(reference, **options)
     return [data.read(index) for index in range(len(data))]
-
-
-def message(reference: str, **options: Any) -> str:
-    with pytest.raises(DataError) as caught:
-        open_dataset(reference, **options)
-    text = str(caught.value)
-    assert text.startswith("cannot ")
-    assert "expected" in text
-    assert "Errno" not in text
-    return text
 
 
 def test_rows_are_read_in_order_and_called_by_their_line(tmp_path: Path) -> None:

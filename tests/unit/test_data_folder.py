@@ -12,7 +12,7 @@ from PIL import Image
 from modelhound.data import open_dataset
 from modelhound.data.source import DataRequest
 from modelhound.data.sources.folder import FolderSource
-from modelhound.errors import DataError
+from refusals import message
 
 
 @pytest.fixture
@@ -31,16 +31,6 @@ def make_folder(root: Path, *paths: str) -> Path:
     for path in paths:
         add_image(root / path)
     return root
-
-
-def message(reference: object, **options: int) -> str:
-    with pytest.raises(DataError) as caught:
-        open_dataset(str(reference), **options)
-    text = str(caught.value)
-    assert text.startswith("cannot ")
-    assert "expected" in text
-    assert "Errno" not in text
-    return text
 
 
 def test_items_are_sorted_by_class_and_then_by_name(photos: Path) -> None:

@@ -4,20 +4,12 @@ import pytest
 
 from layouts import write_food101
 from modelhound.data import open_dataset
-from modelhound.errors import DataError
+from refusals import message
 
 
 @pytest.fixture
 def food(tmp_path: Path) -> Path:
     return write_food101(tmp_path / "food-101")
-
-
-def message(reference: object, **options: str) -> str:
-    with pytest.raises(DataError) as caught:
-        open_dataset(str(reference), **options)  # type: ignore[arg-type]
-    text = str(caught.value)
-    assert text.startswith("cannot ")
-    return text
 
 
 def test_a_split_is_what_its_list_says_and_train_is_the_default(food: Path) -> None:

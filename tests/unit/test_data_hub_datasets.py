@@ -18,7 +18,7 @@ from modelhound.data import open_dataset
 from modelhound.data.source import DataRequest
 from modelhound.data.sources.hub_datasets import HubDatasetSource
 from modelhound.data.sources.image_bytes import BytesReader
-from modelhound.errors import DataError
+from refusals import message
 
 TEXTS = ["good", "bad", "fine", "awful"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -38,15 +38,6 @@ def save(data: datasets.Dataset | datasets.DatasetDict, path: Path) -> str:
     datasets.disable_progress_bars()
     data.save_to_disk(str(path))
     return str(path)
-
-
-def message(reference: str, **options: Any) -> str:
-    with pytest.raises(DataError) as caught:
-        open_dataset(reference, **options)
-    text = str(caught.value)
-    assert text.startswith("cannot ")
-    assert "expected" in text
-    return text
 
 
 def test_a_saved_data_set_keeps_its_order_and_class_names(tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from modelhound.data import open_dataset
-from modelhound.errors import DataError
+from refusals import message
 
 ROWS = [
     {"text": "good", "label": "pos"},
@@ -20,15 +19,6 @@ def write(folder: Path, content: str | bytes, name: str = "r.jsonl") -> str:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return str(path)
-
-
-def message(reference: str, **options: Any) -> str:
-    with pytest.raises(DataError) as caught:
-        open_dataset(reference, **options)
-    text = str(caught.value)
-    assert text.startswith("cannot ")
-    assert "expected" in text
-    return text
 
 
 @pytest.mark.parametrize("name", ["r.jsonl", "r.ndjson", "r.json", "R.JSONL"])

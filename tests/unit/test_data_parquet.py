@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from modelhound.data import open_dataset
-from modelhound.errors import DataError
+from refusals import message
 
 TEXTS = ["good", "bad", "fine", "awful"]
 
@@ -17,15 +17,6 @@ def write(path: Path, columns: dict[str, Any], **options: Any) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), path, **options)
     return str(path)
-
-
-def message(reference: str, **options: Any) -> str:
-    with pytest.raises(DataError) as caught:
-        open_dataset(reference, **options)
-    text = str(caught.value)
-    assert text.startswith("cannot ")
-    assert "expected" in text
-    return text
 
 
 def test_rows_are_read_in_order_across_row_groups(tmp_path: Path) -> None:

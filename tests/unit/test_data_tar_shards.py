@@ -11,16 +11,7 @@ from layouts import encoded, image_samples, write_tar
 from modelhound.data import open_dataset
 from modelhound.data.images import decode_image
 from modelhound.errors import DataError
-
-
-def message(reference: object, **options: str) -> str:
-    with pytest.raises(DataError) as caught:
-        open_dataset(str(reference), **options)  # type: ignore[arg-type]
-    text = str(caught.value)
-    assert text.startswith("cannot ")
-    assert "expected" in text
-    assert "Errno" not in text
-    return text
+from refusals import message
 
 
 @pytest.fixture

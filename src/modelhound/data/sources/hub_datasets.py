@@ -9,6 +9,7 @@ it downloads, it keeps where it and huggingface_hub are told to (HF_HOME, HF_END
 cannot, and earlier ones do not unless told to. Rows are called SPLIT:ROW. Images stay in the memory-mapped file.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -114,7 +115,9 @@ def _load_file(datasets: ModuleType, reference: str, path: Path) -> Any:
 
 
 def _why(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(".")
+    """In one line; without the numbers of the system's errors, whose words stand beside them."""
+    said = re.sub(r"\[errno \d+\] ", "", str(error), flags=re.IGNORECASE)
+    return " ".join(f"{type(error).__name__}: {said}".split())[:300].rstrip(".")
 
 
 def _choose_split(datasets: ModuleType, reference: str, found: Any, split: str | None) -> tuple[Any, str]:
