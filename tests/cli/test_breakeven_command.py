@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import modelhound
+from command_line import hound
 from finals_networks import write_coloured, write_networks
-from modelhound import cli
 from modelhound.records import FeaturesTimed, SearchTimed, TrainingTimed
 from modelhound.store import read_run
 
@@ -16,12 +16,6 @@ SMALL = (
     "breakeven", "digits", "--models", "zoo:resnet-shapes", "--sizes", "40,80", "--epochs", "2", "--run", "run",
     "--pool", "zoo:resnet-*glyphs", "--counts", "1,9",
 )  # fmt: skip
-
-
-def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.run(argv)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_training_and_searching_are_compared_and_a_second_start_measures_nothing(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from command_line import hound
 from latencies import CEILINGS, record
-from modelhound import cli
 from modelhound.cli.latency_tables import show_latency
 from modelhound.records import LatencyMeasured, to_plain
 from modelhound.settings import LatencySettings
@@ -38,12 +38,6 @@ class Small(torch.nn.Module):
 def make():
     return Small()
 """
-
-
-def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.run(argv)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def fill_run(path: Path, factor: float) -> str:

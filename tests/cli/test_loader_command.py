@@ -10,18 +10,12 @@ from typing import Any
 import pytest
 
 import modelhound
-from modelhound import cli
+from command_line import hound
 from modelhound.records import ModelMeasured, StepMeasured
 from modelhound.store import read_run
 
 MODELS = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs"]
 SMALL = [*MODELS, "--batch", "8,24", "--workers", "0,1"]
-
-
-def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.run(argv)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture

@@ -10,16 +10,10 @@ from pathlib import Path
 import pytest
 
 import modelhound
-from modelhound import cli
+from command_line import hound
 from modelhound.records import Progress
 
 MODELS = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:vit-rotation"
-
-
-def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.run(argv)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_a_search_over_prepared_items_finds_the_same_as_over_the_originals(

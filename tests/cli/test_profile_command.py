@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import save_file
 
 import modelhound
-from modelhound import cli
+from command_line import hound
 from modelhound.models import ModelRef, source_of
 from modelhound.records import ConfigurationProfiled
 from modelhound.report.charts import spec
@@ -17,12 +17,6 @@ from modelhound.report.profile_charts import profile_charts
 from modelhound.store import read_run
 
 SMALL = ("--models", "zoo:resnet-shapes", "--batches", "3", "--warmup", "1", "--batch", "4", "--repeats", "2")
-
-
-def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.run(argv)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_a_profile_shows_every_configuration_and_says_what_it_found(

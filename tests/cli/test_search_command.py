@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import modelhound
-from modelhound import cli
+from command_line import hound
 from modelhound.errors import ModelError
 from modelhound.models import SOURCES
 from modelhound.models.zoo import ZooSource
@@ -24,12 +24,6 @@ from modelhound.records import Progress
 SMALL = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs", "--limit", "40"]
 OWN = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:mixer-garments_a"
 ZOO_FOLDER = Path(modelhound.__file__).parent / "models" / "weights"
-
-
-def hound(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.run(argv)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture

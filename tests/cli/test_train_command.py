@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import command_line
 import modelhound
-from modelhound import cli
 from modelhound.cli.console import open_console
 from modelhound.cli.train import _phases_table
 from modelhound.records import ModelTrained, RankTrained
@@ -23,11 +24,8 @@ QUICK = ("--epochs", "1", *TINY)
 
 @pytest.fixture
 def hound(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = cli.run(argv)
-        return code, *capfd.readouterr()
-
-    return run
+    """What the processes of ranks print comes back, too."""
+    return partial(command_line.hound, capfd)
 
 
 def test_the_answer_carries_what_the_contract_says(hound: Callable[..., tuple[int, str, str]]) -> None:

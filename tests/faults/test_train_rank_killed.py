@@ -5,14 +5,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+import command_line
 from fault_log import counted
-from modelhound import cli
 from modelhound.training import series
 from modelhound.training.rank import train_rank
 from train_things import on_ranks
@@ -26,11 +27,8 @@ SERIES = (
 
 @pytest.fixture
 def hound(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = cli.run(argv)
-        return code, *capfd.readouterr()
-
-    return run
+    """What the processes of ranks print comes back, too."""
+    return partial(command_line.hound, capfd)
 
 
 def _kill_rank_one(killed: list[int], over: threading.Event) -> None:
