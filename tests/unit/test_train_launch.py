@@ -106,8 +106,9 @@ def test_ranks_are_spread_over_whole_nodes() -> None:
         cluster.for_ranks(64)
 
 
-def test_ranks_on_two_nodes_find_each_other(tmp_path: Path) -> None:
+def test_ranks_on_two_nodes_find_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two agents on this machine, as on two nodes that share a folder; the second learns from there what to do."""
+    monkeypatch.setattr(ranks, "_FOLLOW_SECONDS", 0.05)
     with socket.socket() as taken:
         taken.bind(("localhost", 0))
         port = taken.getsockname()[1]
