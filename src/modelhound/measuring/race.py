@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 
 from modelhound.analysis.racing import Evidence
-from modelhound.data.choosing import choose_balanced, strata
 from modelhound.errors import RequestError, StoreError, explain_error, is_out_of_memory
 from modelhound.features.engine import Rows
 from modelhound.features.many import Session
@@ -25,9 +24,10 @@ from modelhound.features.workshop import Specimen
 from modelhound.measuring.deciding import decide_rungs, find_losers, order_by_rungs, possible_rungs
 from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer, tested_only
 from modelhound.measuring.verdicts import Judged, Verdicts
+from modelhound.measuring.weighing import Scales
 from modelhound.meter import Meter
 from modelhound.records import Failure, ModelMeasured, PhaseSamples, Progress
-from modelhound.scores import FeatureSet, Score, score
+from modelhound.scores import FeatureSet, score
 from modelhound.settings import decisive_scorer
 
 __all__ = ["Race"]
@@ -43,6 +43,7 @@ class Race:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._decisive = decisive_scorer(job.scorers)
+        self._scales = Scales(job)
         self._refs = {str(model): model for model in job.models}
         self._session: Session | None = None
         self._alone = threading.Lock()
@@ -51,8 +52,6 @@ class Race:
         self._features: dict[str, list[torch.Tensor]] = {}
         self._standings: dict[str, Evidence] = {}
         """Of every model in the present rung."""
-        self._halves: dict[int, torch.Tensor] = {}
-        """Which of so many items are one half of them, the same for all models."""
         self._truncated: dict[str, int | None] = {}
         """How many texts of each model were cut; None where nobody knows, since some of its features are remembered."""
         self._notes: dict[str, tuple[str, ...]] = {}
@@ -176,42 +175,10 @@ class Race:
         """Where a model stands after this rung."""
         meter = Meter(self._job.device, keep_peak=True)
         with meter.phase("score"):
-            self._standings[model] = self._weigh(model)
+            features = torch.cat(self._features[model]).to(self._job.device)
+            self._standings[model] = self._scales.weigh(features, self.order)
         own = self._seconds[model]
         own["score"] = own.get("score", 0.0) + meter.wall_seconds
-
-    def _weigh(self, model: str) -> Evidence:
-        """What the decisive scorer says of the items so far, by the layer it likes best, and would say of half of them."""
-        features = torch.cat(self._features[model]).to(self._job.device)
-        targets = self._targets[self._places[: len(features)]].to(features.device)
-        layers = [features] if features.ndim == 2 else list(features.unbind(1))
-        found = [self._ask_decisive(layer, targets) for layer in layers]
-        best = max(range(len(layers)), key=lambda place: found[place].value)
-        item_scores = found[best].item_scores
-        half = self._halve(len(features))
-        there = half.to(features.device)
-        before = self._ask_decisive(layers[best][there], targets[there]).item_scores
-        assert item_scores is not None
-        assert before is not None
-        others = tested_only(np.delete(item_scores, half.numpy()))
-        return Evidence(
-            item_scores=tested_only(item_scores),
-            item_gains=tested_only(item_scores[half.numpy()] - before),
-            other_score=float(others.mean()) if len(others) else 0.0,
-        )
-
-    def _ask_decisive(self, features: torch.Tensor, targets: torch.Tensor) -> Score:
-        given = self._feature_set(features.contiguous(), targets)
-        return score(given, [self._decisive], seed=self._job.settings.seed).values[self._decisive]
-
-    def _halve(self, num_items: int) -> torch.Tensor:
-        """Places of one half of the first items of the order, of all classes alike."""
-        if num_items not in self._halves:
-            dataset, places = self._job.dataset, self._places[:num_items].numpy()
-            groups = strata(dataset.targets[places], dataset.task)
-            half = choose_balanced(groups, limit=num_items // 2, seed=self._job.settings.seed)
-            self._halves[num_items] = torch.from_numpy(half)
-        return self._halves[num_items]
 
     def _tell_remembered(self, model: str) -> None:
         """A model of which everything is known: its features and what all scorers say of them."""

@@ -61,9 +61,13 @@ def command_on_same_data(verb: str, settings: Mapping[str, Any], **more: Any) ->
 
 def arithmetic_of(settings: Mapping[str, Any]) -> dict[str, str]:
     """Precision and device that were asked for, where it was one: not every verb takes several."""
-    given = {name: settings.get(name) for name in _OF_THE_ARITHMETIC}
-    ones = {name: value[0] if _is_list(value) and len(value) == 1 else value for name, value in given.items()}
-    return {name: value for name, value in ones.items() if isinstance(value, str) and value != "auto"}
+    found = {}
+    for name in _OF_THE_ARITHMETIC:
+        value = settings.get(name)
+        one = value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+        if isinstance(one, str) and one != "auto":
+            found[name] = one
+    return found
 
 
 def _read_defaults(verb: str) -> tuple[dict[str, Any], list[str]]:
