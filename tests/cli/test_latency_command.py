@@ -126,6 +126,23 @@ def test_runs_are_compared_and_a_slow_one_fails_the_build(capsys: pytest.Capture
     assert json.loads(out)["slower"] is False
 
 
+def test_a_baseline_that_cannot_be_compared_with_is_refused_before_the_sweep(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from modelhound.verbs import latency
+
+    def measure(*_: object, **__: object) -> None:
+        raise AssertionError("the sweep has begun")
+
+    monkeypatch.setattr(latency, "run_latency", measure)
+    with open_run(Path("empty"), verb="latency", at="2026-11-18T00:00:00+00:00", settings={}, identity={}):
+        pass
+    for baseline, expected in (("nowhere", "expected a run folder"), ("empty", "expected at least one point in it")):
+        code, out, err = hound(capsys, "latency", "--compare", baseline)
+        assert (code, out) == (2, "")
+        assert expected in " ".join(err.split())
+
+
 @pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize(
     ("argv", "message"),
@@ -139,6 +156,7 @@ def test_runs_are_compared_and_a_slow_one_fails_the_build(capsys: pytest.Capture
         (("--explain", "--charts", "png"), "cannot use --explain"),
         (("--scale", "linear"), "expected --charts"),
         (("--compare", "nowhere", "neither"), "expected a run folder"),
+        (("--compare", "nowhere"), "cannot read run 'nowhere': expected a run folder"),
     ],
 )
 def test_requests_that_cannot_be_served_end_with_two_and_a_reason(

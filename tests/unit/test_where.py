@@ -41,6 +41,10 @@ def test_a_condition_means_what_it_says(condition: str, expected: bool) -> None:
     ("condition", "caret_below", "expected"),
     [
         ("params < ", "<", "expected a condition"),
+        ("params < 5M", "5", "expected a condition, write 5e6 for 5M"),
+        ("params < 1.5 k", "k", "write 1.5e3 for 1.5 k"),
+        ("family = 'resnet'", "=", "expected a condition, write == for ="),
+        ("family == resnet", "r", "there is no 'resnet', expected one of"),
         ("params << 3", "p", "comparisons joined by and, or, not"),
         ("parms < 3", "p", "did you mean params?"),
         ("family == 'é' and colour == 1", "c", "there is no 'colour', expected one of name"),

@@ -9,6 +9,7 @@ texts and the names below are taken from the tree. Anything else is refused with
 import ast
 import difflib
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,7 @@ def parse_where(condition: str) -> Callable[[ModelCard], bool]:
         # An end that comes too early is reported at line 2 or column 0.
         at_end = (error.lineno or 1) > 1 or not error.offset
         column = len(condition.strip()) if at_end else (error.offset or 1) - 1
-        raise _refuse(condition, column, "expected a condition") from None
+        raise _refuse(condition, column, f"expected a condition{_hint(condition)}") from None
     evaluate = _understand(tree.body, condition.strip())
 
     def holds(card: ModelCard) -> bool:
@@ -90,7 +91,9 @@ def _understand(node: ast.expr, text: str) -> _Value:
             return _FIELDS[name]
         case ast.Name(id=name):
             close = difflib.get_close_matches(name, _FIELDS, n=1)
-            advice = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(_FIELDS)}"
+            advice = (
+                f"did you mean {close[0]}?" if close else f"expected one of {', '.join(_FIELDS)}, or a text in quotes"
+            )
             raise _refuse(text, _column(node, text), f"there is no {name!r}, {advice}")
         case _:
             raise _refuse(text, _column(node, text), "expected comparisons joined by and, or, not")
@@ -107,6 +110,16 @@ def _understand_comparison(node: ast.Compare, text: str) -> _Value:
     return lambda card: all(
         compare(left(card), right(card)) for compare, left, right in zip(operators, values, values[1:], strict=False)
     )
+
+
+def _hint(condition: str) -> str:
+    """What was meant, where that can be guessed."""
+    if short := re.search(r"\b([0-9.]+)\s*([kmgb])\b", condition, flags=re.IGNORECASE):
+        zeros = {"k": 3, "m": 6, "g": 9, "b": 9}[short[2].lower()]
+        return f", write {short[1]}e{zeros} for {short[0]}"
+    if re.search(r"(?<![=<>!])=(?!=)", condition):
+        return ", write == for ="
+    return ""
 
 
 def _column(node: ast.expr, text: str) -> int:

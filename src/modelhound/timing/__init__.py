@@ -26,6 +26,7 @@ from modelhound.timing.results import (
     LatencyResult,
     assemble_result,
     compare_latency,
+    read_comparable,
     read_latency,
 )
 from modelhound.timing.sweeping import find_limits
@@ -45,6 +46,7 @@ __all__ = [
     "open_place",
     "plan_sweep",
     "price_points",
+    "read_comparable",
     "read_latency",
     "recall",
     "remember",

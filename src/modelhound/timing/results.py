@@ -38,7 +38,15 @@ from modelhound.records import (
 from modelhound.store import read_run
 from modelhound.timing.pricing import PricedPoint
 
-__all__ = ["LatencyAnswer", "LatencyPlan", "LatencyResult", "assemble_result", "compare_latency", "read_latency"]
+__all__ = [
+    "LatencyAnswer",
+    "LatencyPlan",
+    "LatencyResult",
+    "assemble_result",
+    "compare_latency",
+    "read_comparable",
+    "read_latency",
+]
 
 
 _ROUNDED = {"none": "nothing", "convolutions": "convolutions", "all": "all products"}
@@ -177,14 +185,17 @@ def read_latency(path: Path) -> LatencyResult:
     )
 
 
+def read_comparable(path: Path) -> LatencyResult:
+    """What a run folder holds, if it is something to compare with."""
+    result = read_latency(path)
+    if not result.measured and not result.failed:
+        raise RequestError(f"cannot compare {str(path)!r}: expected at least one point in it, let it finish first")
+    return result
+
+
 def compare_latency(paths: Sequence[Path], *, limit: float = 0.05) -> Comparison:
     """Compare runs point by point with the first of them; slower by less than `limit` counts as the same."""
-    results = [read_latency(path) for path in paths]
-    for result in results:
-        if not result.measured and not result.failed:
-            raise RequestError(
-                f"cannot compare {str(result.run)!r}: expected at least one point in it, let it finish first"
-            )
+    results = [read_comparable(path) for path in paths]
     points = [
         [*(record.point for record in each.measured), *(record.point for record in each.failed)] for each in results
     ]

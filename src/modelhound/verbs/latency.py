@@ -44,6 +44,7 @@ from modelhound.timing import (
     open_place,
     plan_sweep,
     price_points,
+    read_comparable,
     read_latency,
     recall,
     remember,
@@ -55,6 +56,7 @@ __all__ = [
     "compare_latency",
     "explain_latency",
     "latency",
+    "read_comparable",
     "read_latency",
     "run_latency",
 ]
