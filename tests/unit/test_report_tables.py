@@ -130,7 +130,7 @@ def test_a_logarithmic_axis_has_a_few_round_labels(values: list[float | None], s
 
 
 def test_an_axis_of_shares_says_both_its_ends() -> None:
-    axis = share_axis("share", "x").to_dict()
+    axis = share_axis("x").to_dict()
     assert axis["scale"]["domain"] == [0, 1]
     assert {0, 1} <= set(axis["axis"]["values"])
 

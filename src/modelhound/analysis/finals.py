@@ -31,7 +31,7 @@ from modelhound.analysis.ranking import resample_means
 from modelhound.analysis.trial_book import NUM_RUNGS, TrialBook, num_folds_tested, stage_reached
 from modelhound.analysis.trials import NUM_FOLDS, USUAL_NOTCHES, Outcome, Trial, beats_guessing, trial_epochs
 
-__all__ = ["FinalsRace", "Standing", "num_starting"]
+__all__ = ["Ended", "FinalsRace", "Standing", "num_starting"]
 
 _FIRST_SHARE = 0.5  # of the budget, that trying everybody once may take
 _SECOND_SHARE = 0.4  # of what is left then, for the second rate and the longer training that follows it

@@ -96,7 +96,7 @@ def advise(
     advice = [_advise_on_bounds(best, parts, pair, around)]
     advice += _advise_on_cores(best, parts, pair, around)
     advice += _advise_on_cold_pages(around)
-    advice += _advise_on_length(pair, lengths, around)
+    advice += _advise_on_length(pair, lengths)
     if around.item_kind == "raw" and any(each.bound == "decode" for each in best):
         advice.append(
             Advice(
@@ -242,7 +242,7 @@ def _advise_on_cold_pages(around: Surroundings) -> list[Advice]:
     return [Advice(text=text, evidence="Loading was measured once with the files dropped from the page cache.")]
 
 
-def _advise_on_length(pair: Pair, lengths: Sequence[LengthPoint], around: Surroundings) -> list[Advice]:
+def _advise_on_length(pair: Pair, lengths: Sequence[LengthPoint]) -> list[Advice]:
     changes = [
         (earlier, later)
         for earlier, later in itertools.pairwise(lengths)

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from modelhound.data import Dataset, InputForm, Preprocessing, Tokenising
-from modelhound.data.decode.decoded import decode
+from modelhound.data.decode import decode
 from modelhound.data.images import image_size
 from modelhound.data.preprocessing import Variant
 from modelhound.data.source import UnreadableItemError
