@@ -44,6 +44,8 @@ _NO_MEMORY = (
     "failed to map segment",  # of a library that is to be loaded
     "can't start new thread",  # there is no room for its stack; or no more of them are allowed
 )
+_NO_WORDS = ("error return without exception set", "without setting an exception")
+"""What Python says of a library's failure that had no memory left for an error of its own."""
 _NO_ROOM_FOR_CODE = "could not create a primitive"  # oneDNN says it where there is no room for the code that it makes
 
 
@@ -117,6 +119,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error).lower()
+    if isinstance(error, SystemError):
+        return any(words in text for words in _NO_WORDS)
     return isinstance(error, RuntimeError | OSError | ImportError) and (
         any(word in text for word in _NO_MEMORY) or text.strip() == _NO_ROOM_FOR_CODE
     )

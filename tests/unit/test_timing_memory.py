@@ -44,6 +44,8 @@ def test_asking_for_more_than_allowed_is_an_error_of_that_call_alone() -> None:
         (RuntimeError("could not create a primitive"), True),
         (RuntimeError("could not create a primitive descriptor for a convolution"), False),
         (RuntimeError("can't start new thread"), True),
+        (SystemError("error return without exception set"), True),
+        (SystemError("bad argument to internal function"), False),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), True),
         (ImportError("cannot import name 'nothing'"), False),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
