@@ -49,7 +49,7 @@ def test_an_arch_that_no_model_would_use_is_refused(verb: str, capsys: pytest.Ca
 
 @pytest.mark.parametrize("verb", TAKES_MODELS)
 def test_what_is_asked_of_texts_is_refused_for_images(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "cannot use --tokens with 'digits': expected texts, but these are images" in complaint(
+    assert "cannot use --tokens 16 with 'digits': expected texts, but these are images" in complaint(
         capsys, verb, "digits", *FEW, "--tokens", "16"
     )
 

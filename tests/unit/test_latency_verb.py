@@ -132,7 +132,7 @@ def test_a_size_that_is_refused_stops_the_sweep_before_anything_is_timed(tmp_pat
         ({"batch": "-3"}, "--batch '-3'"),
         ({"image": "large"}, "--image 'large'"),
         ({"sequence": ""}, "an empty --sequence"),
-        ({"precision": ("fp8",)}, "--precision 'fp8': expected one of fp32"),
+        ({"precision": ("fp8",)}, "--precision 'fp8': expected one of auto, fp32"),
         ({"seconds": 0}, "--seconds 0"),
         ({"memory": "much"}, "--memory 'much'"),
         ({"timeout": float("nan")}, "--timeout nan"),

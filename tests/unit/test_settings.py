@@ -40,12 +40,12 @@ def test_settings_from_text_and_from_python_are_the_same_object() -> None:
         ("batch", 0, "at least 1"),
         ("workers", -1, "at least 0"),
         ("seed", -1, "at least 0"),
-        ("seed", 10**20, "at least 0"),
+        ("seed", 10**20, "below 4294967296"),
         ("limit", 40.5, "whole number"),
         ("limit", "40", "whole number"),
         ("device", None, "expected text"),
-        ("scorers", ("best",), "one of ridge"),
-        ("scorers", (), "one or more of ridge"),
+        ("scorers", ("best",), "one of auto, ridge"),
+        ("scorers", (), "one or more of auto, ridge"),
         ("weights", "none", "pretrained, random"),
         ("models", (), "at least one reference"),
     ],
@@ -117,8 +117,11 @@ def test_what_is_no_list_of_whole_numbers_is_refused_the_same_way_everywhere(
     settings: type, name: str, given: object
 ) -> None:
     data = () if settings is LatencySettings else ("digits",)
-    with pytest.raises(RequestError, match=f"cannot use --{name} .*: expected whole numbers from .* to .*, such as"):
+    with pytest.raises(
+        RequestError, match=f"cannot use --{name} .*: expected .*whole numbers from .* to .*, such as"
+    ) as refused:
         settings(*data, **{name: given})
+    assert len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize("given", ["16,8", (16, 8), [16, "8"], ("16,8", 8)])

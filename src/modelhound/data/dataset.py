@@ -214,10 +214,14 @@ def _list(reference: str, request: DataRequest) -> Listing:
     unfit = request.given() - source.options
     if unfit:
         name = min(unfit)
-        others = " or ".join(each.form for each in SOURCES if name in each.options) or "nothing"
+        others = "; ".join(each.form for each in SOURCES if name in each.options)
         taken = "" if reference in source.form else f", which is taken for {source.form}"
         option = "--split or --test" if name == "split" else f"--{name}"  # `hound train --test` asks for parts too
-        raise DataError(f"cannot use {option} with {reference!r}{taken}: expected {others}, leave it out")
+        value = request.task if name == "task" else None  # the part to train on may be a guess, columns are many
+        given = f"{option} {value}" if value else option
+        raise DataError(
+            f"cannot use {given} with {reference!r}{taken}: expected data of one of these forms, or leave it out: {others}"
+        )
     return source.list_items(reference, request)
 
 

@@ -32,6 +32,8 @@ Made = TypeVar("Made")
 
 _TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
 _MOST_DIGITS = 9  # of a count in a list
+_MOST_SHOWN = 40  # characters of a slip
+_LEAST_BYTES = 1_000_000  # of a number without a unit: no network fits into less
 _MOST_BYTES = 1e18
 
 
@@ -68,6 +70,11 @@ def parse_bytes(name: str, text: str) -> int:
     num_bytes = value * (1024 if found[3] else 1000) ** power
     if not num_bytes < _MOST_BYTES:
         raise RequestError(f"cannot use --{name} {text!r}: expected a size such as 4GB, less than a million terabytes")
+    if num_bytes < _LEAST_BYTES and not found[2]:
+        raise RequestError(
+            f"cannot use --{name} {text!r}: expected a unit behind so small a number, that would be {num_bytes:.0f} bytes; "
+            f"did you mean {found[1]}GB?"
+        )
     return int(num_bytes)
 
 
@@ -94,17 +101,20 @@ def split_list(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def whole_numbers(
-    name: str, given: object, *, least: int, most: int = 10**_MOST_DIGITS - 1, such_as: str
+    name: str, given: object, *, least: int, most: int = 10**_MOST_DIGITS - 1, such_as: str, auto: bool = False
 ) -> tuple[int, ...]:
-    """100, "100,1000" or (100, "1000"): whole numbers, each once, in the order given."""
-    rule = f"expected whole numbers from {least} to {most}, such as --{name} {such_as}"
+    """100, "100,1000" or (100, "1000"): whole numbers, each once, in the order given; with `auto` the caller takes that too."""
+    rule = (
+        f"expected {'auto alone, or ' if auto else ''}whole numbers from {least} to {most}, such as --{name} {such_as}"
+    )
     if not isinstance(given, int | str | Iterable):
         raise RequestError(f"cannot use --{name} {given!r}: {rule}")
     texts = split_list([str(each) for each in ((given,) if isinstance(given, int | str) else given)])
     for text in texts:
         is_count = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
         if not is_count or not least <= int(text) <= most:
-            raise RequestError(f"cannot use --{name} {text!r}: {rule}")
+            shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+            raise RequestError(f"cannot use --{name} {shown!r}: {rule}")
     if not texts:
         raise RequestError(f"cannot use an empty --{name}: {rule}")
     return tuple(dict.fromkeys(int(text) for text in texts))
@@ -126,7 +136,8 @@ def check_text(name: str, value: object) -> None:
 
 def check_at_least(name: str, value: int | None, least: int) -> None:
     if value is not None and (type(value) is not int or not least <= value < _TOO_LARGE):
-        raise RequestError(f"cannot use --{name} {value!r}: expected a whole number of at least {least}")
+        limit = f"below {_TOO_LARGE}" if type(value) is int and value >= _TOO_LARGE else f"of at least {least}"
+        raise RequestError(f"cannot use --{name} {value!r}: expected a whole number {limit}")
 
 
 def check_number(name: str, value: object, *, least: float, most: float, above_least: bool = False) -> None:
@@ -134,17 +145,25 @@ def check_number(name: str, value: object, *, least: float, most: float, above_l
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and least <= value <= most and not (above_least and value == least):  # type: ignore[operator]
         return
-    rule = f"{'above' if above_least else 'from'} {least:g} to {most:g}"
+    rule = f"above {least:g} and up to {most:g}" if above_least else f"from {least:g} to {most:g}"
     raise RequestError(f"cannot use --{name} {value!r}: expected a number {rule}")
 
 
 def check_place(on: object) -> None:
     """Where to run; whether there is a cluster is found out later."""
     if not isinstance(on, str) or not re.fullmatch(r"local|ray(://[^\s/]+:[0-9]{1,5})?", on):
-        raise RequestError(f"cannot run on {on!r}: expected local, ray or ray://HOST:PORT")
+        raise RequestError(f"cannot use --on {on!r}: expected local, ray or ray://HOST:PORT")
 
 
-def check_choices(name: str, values: tuple[str, ...], allowed: tuple[str, ...]) -> None:
+def check_choices(name: str, values: tuple[str, ...], allowed: tuple[str, ...], *, auto: bool = False) -> None:
+    """Each is one of those; with `auto`, that alone is allowed too."""
+    if auto and "auto" in values:
+        if len(values) > 1:
+            raise RequestError(
+                f"cannot use --{name} {','.join(values)!r}: expected auto alone, or some of {', '.join(allowed)}"
+            )
+        return
+    allowed = ("auto", *allowed) if auto else allowed
     if not values:
         raise RequestError(f"cannot use an empty --{name}: expected one or more of {', '.join(allowed)}")
     for value in values:

@@ -116,8 +116,7 @@ class LatencySettings:
             tidy(self, "run", Path(self.run))
         if not self.models:
             raise RequestError("cannot time no models: expected at least one reference, such as --models tv:resnet18")
-        if self.precision != ("auto",):
-            check_choices("precision", self.precision, PRECISIONS)
+        check_choices("precision", self.precision, PRECISIONS, auto=True)
         if not self.device:
             raise RequestError("cannot use an empty --device: expected one or more of auto, cpu, cuda, cuda:N")
         for device in self.device:

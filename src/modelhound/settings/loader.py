@@ -143,8 +143,7 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
         for name in ("run", "out"):
             if isinstance(getattr(self, name), str):
                 tidy(self, name, Path(getattr(self, name)))
-        if self.kind != _AUTO:
-            check_choices("kind", self.kind, KINDS)
+        check_choices("kind", self.kind, KINDS, auto=True)
         if self.tune:
             check_choices("tune", self.tune, TUNABLE)
         check_choices("pin", (self.pin,), ("auto", "yes", "no"))
@@ -170,4 +169,4 @@ def _numbers(name: str, given: object, *, least: int) -> tuple[int | str, ...]:
     """Different whole numbers in order, or auto."""
     if given in ("auto", _AUTO, list(_AUTO)):
         return _AUTO
-    return tuple(sorted(whole_numbers(name, given, least=least, such_as="32,64" if least else "0,1,2")))
+    return tuple(sorted(whole_numbers(name, given, least=least, such_as="32,64" if least else "0,1,2", auto=True)))

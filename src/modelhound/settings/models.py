@@ -67,9 +67,8 @@ class ModelSettings:
         """Refuse what is asked for texts where no item is one."""
         given = [name for name in ("pooling", "layers", "tokens") if getattr(self, name) != getattr(PLAIN, name)]
         if given and "text" not in modalities:
-            raise RequestError(
-                f"cannot use --{given[0]} with {data!r}: expected texts, but these are images; leave it out"
-            )
+            asked = f"--{given[0]} {getattr(self, given[0])}"
+            raise RequestError(f"cannot use {asked} with {data!r}: expected texts, but these are images; leave it out")
 
 
 PLAIN = ModelSettings()

@@ -100,8 +100,7 @@ class SearchSettings(ModelSettings, DataSettings):
         for name in ("run", "loader"):
             if isinstance(getattr(self, name), str):
                 tidy(self, name, Path(getattr(self, name)))
-        if self.scorers != ("auto",):
-            check_choices("scorers", self.scorers, SCORERS)
+        check_choices("scorers", self.scorers, SCORERS, auto=True)
         check_at_least("top", self.top, 1)
         check_at_least("batch", self.batch, 1)
         check_at_least("workers", self.workers, 0)

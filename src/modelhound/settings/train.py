@@ -224,6 +224,6 @@ class TrainSettings(RecipeSettings, DataSettings):
         most = max(self.num_ranks())
         if self.slurm and self.gpus and most > self.gpus * self.nodes:
             raise RequestError(
-                f"cannot run {most} ranks on {self.nodes} nodes of {self.gpus} GPUs: expected one GPU each, raise --nodes "
-                "or --gpus"
+                f"cannot run {most} ranks with --nodes {self.nodes} and --gpus {self.gpus}: expected one GPU each, raise "
+                "one of them"
             )

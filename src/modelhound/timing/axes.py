@@ -91,8 +91,9 @@ def shuffle_points(
 def _check_axes(candidates: Sequence[Candidate], settings: LatencySettings) -> None:
     for axis, modality in (("image", "image"), ("sequence", "text")):
         if settings.sizes(axis) and all(candidate.modality != modality for candidate in candidates):  # type: ignore[arg-type]
+            given = ",".join(map(str, settings.sizes(axis)))  # type: ignore[arg-type]
             raise RequestError(
-                f"cannot use --{axis}: expected a model of {modality}s among those asked for, leave it out or name one"
+                f"cannot use --{axis} {given}: expected a model of {modality}s among those asked for, leave it out or name one"
             )
     texts = [candidate for candidate in candidates if candidate.modality == "text"]
     refused = too_long(candidates, settings)

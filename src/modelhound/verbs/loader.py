@@ -105,6 +105,11 @@ def run_loader(settings: LoaderSearchSettings, *, watch: Watch = silent) -> Load
     """Do what `settings` ask for."""
     from modelhound.feeding import keep_here
 
+    if settings.out is not None and settings.out.is_dir():
+        raise RequestError(
+            f"cannot write --out {str(settings.out)!r}: expected a file, this is a folder; use --out "
+            f"{str(settings.out / 'loader.json')!r}"
+        )
     if settings.on != "local":
         return _run_on_hosts(settings, watch)
     return without_broken_items(lambda: _run_here(settings, keep_here, watch), run=settings.run, watch=watch)
