@@ -3,14 +3,17 @@
 import io
 import sys
 import time
+from pathlib import Path
 
 import numpy
 import pytest
 
+from modelhound import cli
 from modelhound.analysis.ranking import rank_models
 from modelhound.cli.console import bars, complain, make_fitting_table, make_table, open_console
 from modelhound.cli.search import _ranking_table
-from modelhound.records import Progress
+from modelhound.records import Failure, Progress
+from modelhound.store import open_run
 from report_runs import measure
 
 
@@ -118,6 +121,26 @@ def test_a_table_has_as_many_columns_as_fit(monkeypatch: pytest.MonkeyPatch) -> 
         table = make_fitting_table(open_console(), columns, left_out)
         assert [column.header for column in table.columns] == expected
         assert table.columns[0].no_wrap is (width != "5")
+
+
+@pytest.mark.parametrize("width", [80, 90, 100, 120, 160])
+def test_no_terminal_breaks_the_name_of_a_run(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = ["runs/breakeven-digits-4dfeaa64", "runs/latency-resnet-shapes-5e546a1e", "runs/search-sms-8d15cc4b"]
+    for name in names:
+        with open_run(Path(name), verb="search", at="2026-11-18T22:00:00+00:00", settings={}, identity={}) as run:
+            run.append(Failure(model="zoo:a", phase="forward", error="no"))
+            run.write_answer(
+                Failure(model="", phase="", error=""),
+                headline="above 207 models the search takes longer (zoo:resnet-shapes, 60 items)",
+            )
+    assert cli.run(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(any(name in line for line in lines) for name in names)
+    assert max(map(len, lines)) <= width
+    assert ("asked at" in lines[1]) is (width >= 90)
 
 
 def test_a_long_answer_takes_several_lines_before_a_column_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,17 @@ from modelhound.errors import RequestError
 if TYPE_CHECKING:
     from modelhound.store import RunSummary
 
-_NARROW = 90
+_IN_MOST_NAMES = ("data", "verb")
+_LEFT_OUT: tuple[tuple[str, ...], ...] = (
+    (),
+    ("models>",),
+    _IN_MOST_NAMES,
+    (*_IN_MOST_NAMES, "models>"),
+    (*_IN_MOST_NAMES, "models>", "failed>"),
+    (*_IN_MOST_NAMES, "models>", "failed>", "asked at"),
+)
+"""What a narrower terminal does without, one after the other, so that no name is broken: it could not be copied."""
+
 _MOST_OF_DATA = 30  # characters; of a longer path its last part
 _UNFINISHED = "(unfinished: start the same command again)"
 
@@ -45,10 +55,7 @@ def runs(root: Root = Path("runs"), *, json: Json = False) -> int:
         **({"failed>": [str(each.num_failures) for each in found]} if any(each.num_failures for each in found) else {}),
         "answer": [escape(each.headline if each.finished else _UNFINISHED) for each in found],
     }
-    left_out: list[tuple[str, ...]] = [(), ("models>",), ("data", "verb")]  # the last two are in most names
-    if console.width < _NARROW:
-        left_out.append(("data", "verb", "models>", "asked at"))
-    console.print(make_fitting_table(console, columns, left_out, folded="answer"))
+    console.print(make_fitting_table(console, columns, _LEFT_OUT, folded="answer"))
     return DONE
 
 
