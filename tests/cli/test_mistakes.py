@@ -23,6 +23,13 @@ def complaint(argv: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("search digits --batch-size 4", r"cannot use --batch-size: .*`hound search`, did you mean --batch\?"),
         ("search digits --num-workers=4", r"did you mean --workers\?"),
         ("search digits --gpu", r"did you mean --device cuda\?"),
+        *(
+            (
+                f"{verb} --device gpu",
+                r"cannot use --device 'gpu': expected auto, cpu, cuda or cuda:N, did you mean cuda\?",
+            )
+            for verb in ("search x", "train x", "loader x", "profile x", "breakeven x", "latency")  # before the data
+        ),
         ("train digits --lr 0.1", r"did you mean --rate\?"),
         ("train digits --optimizer sgd", r"did you mean --optimiser\?"),
         ("doctor --gpu", r"cannot use --gpu: expected an option of `hound doctor`, see `hound doctor --help`"),

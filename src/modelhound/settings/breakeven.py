@@ -9,8 +9,8 @@ from modelhound.errors import RequestError
 from modelhound.settings.checks import (
     check_at_least,
     check_choices,
+    check_device,
     check_number,
-    check_text,
     split_list,
     tidy,
     whole_numbers,
@@ -124,7 +124,7 @@ class BreakevenSettings(ModelSettings, DataSettings):
             check_at_least(name.replace("_", "-"), getattr(self, name), least)
         check_choices("modes", self.modes, _MODES)
         check_choices("precision", (self.precision,), ("auto", "fp32", "bf16"))
-        check_text("device", self.device)
+        check_device(self.device)
         if self.layers == "best":
             raise RequestError("cannot use --layers best: expected one vector per text to train on, use last or mean")
         if "full" not in self.modes:

@@ -15,6 +15,7 @@ from modelhound.errors import RequestError
 __all__ = [
     "check_at_least",
     "check_choices",
+    "check_device",
     "check_number",
     "check_place",
     "check_text",
@@ -30,6 +31,7 @@ __all__ = [
 
 Made = TypeVar("Made")
 
+_SAID_FOR_CUDA = ("gpu", "GPU", "CUDA", "nvidia")
 _TOO_LARGE = 1 << 32  # of counts and seeds: what every generator of random numbers takes
 _MOST_DIGITS = 9  # of a count in a list
 _MOST_SHOWN = 40  # characters of a slip
@@ -153,6 +155,14 @@ def check_place(on: object) -> None:
     """Where to run; whether there is a cluster is found out later."""
     if not isinstance(on, str) or not re.fullmatch(r"local|ray(://[^\s/]+:[0-9]{1,5})?", on):
         raise RequestError(f"cannot use --on {on!r}: expected local, ray or ray://HOST:PORT")
+
+
+def check_device(wanted: object) -> None:
+    """Its form; whether this machine has it is found out later."""
+    check_text("device", wanted)
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", str(wanted)):
+        meant = ", did you mean cuda?" if str(wanted).partition(":")[0] in _SAID_FOR_CUDA else ""
+        raise RequestError(f"cannot use --device {wanted!r}: expected auto, cpu, cuda or cuda:N{meant}")
 
 
 def check_choices(name: str, values: tuple[str, ...], allowed: tuple[str, ...], *, auto: bool = False) -> None:

@@ -8,9 +8,9 @@ from modelhound.errors import RequestError
 from modelhound.settings.checks import (
     check_at_least,
     check_choices,
+    check_device,
     check_number,
     check_place,
-    check_text,
     parse_bytes,
     parse_share,
     split_list,
@@ -120,7 +120,7 @@ class LatencySettings:
         if not self.device:
             raise RequestError("cannot use an empty --device: expected one or more of auto, cpu, cuda, cuda:N")
         for device in self.device:
-            check_text("device", device)
+            check_device(device)
         check_place(self.on)
         check_choices("weights", (self.weights,), ("random", "pretrained"))
         check_choices("sampling", (self.sampling,), ("adaptive", "timm"))

@@ -11,8 +11,8 @@ from modelhound.errors import RequestError
 from modelhound.settings.checks import (
     check_at_least,
     check_choices,
+    check_device,
     check_place,
-    check_text,
     parse_share,
     split_list,
     tidy,
@@ -151,7 +151,7 @@ class LoaderSearchSettings(ModelSettings, DataSettings):
         check_at_least("length", self.length, 1)
         check_at_least("repeats", self.repeats, 1)
         check_at_least("prefetch", self.prefetch, 1)
-        check_text("device", self.device)
+        check_device(self.device)
         check_place(self.on)
         tidy(self, "budget", parse_share("budget", self.budget, least=0.0001))
         if self.grid and self.budget != type(self).budget:

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Literal
 
 from modelhound.errors import RequestError
-from modelhound.settings.checks import check_at_least, check_choices, check_text, split_list, tidy, whole_numbers
+from modelhound.settings.checks import (
+    check_at_least,
+    check_choices,
+    check_device,
+    check_text,
+    split_list,
+    tidy,
+    whole_numbers,
+)
 from modelhound.settings.data import DataSettings
 from modelhound.settings.models import ModelSettings
 from modelhound.settings.scorers import SCORERS
@@ -186,8 +194,10 @@ class ProfileSettings(ModelSettings, DataSettings):
             raise RequestError(
                 "cannot use --loader with --batch and --workers: expected one of them, the file would change nothing"
             )
-        for name in (*self.also, *self.device):
-            check_text("device" if name in self.device else "also", name)
+        for name in self.also:
+            check_text("also", name)
+        for device in self.device:
+            check_device(device)
         if not self.device:
             raise RequestError("cannot use an empty --device: expected auto, cpu, cuda or cuda:N")
         if self.num_warmup() >= self.num_batches():

@@ -9,6 +9,7 @@ from modelhound.errors import RequestError
 from modelhound.settings.checks import (
     check_at_least,
     check_choices,
+    check_device,
     check_place,
     check_text,
     parse_bytes,
@@ -104,7 +105,7 @@ class SearchSettings(ModelSettings, DataSettings):
         check_at_least("top", self.top, 1)
         check_at_least("batch", self.batch, 1)
         check_at_least("workers", self.workers, 0)
-        check_text("device", self.device)
+        check_device(self.device)
         check_choices("precision", (self.precision,), ("auto", "fp32", "bf16"))
         tidy(self, "risk", parse_share("risk", self.risk, most=0.5))
         if self.plain and self.precision == "bf16":

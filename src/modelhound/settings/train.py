@@ -8,8 +8,8 @@ from modelhound.errors import RequestError
 from modelhound.settings.checks import (
     check_at_least,
     check_choices,
+    check_device,
     check_number,
-    check_text,
     part_of,
     split_list,
     tidy,
@@ -188,7 +188,7 @@ class TrainSettings(RecipeSettings, DataSettings):
                 tidy(self, name, Path(getattr(self, name)))
         if not self.model:
             raise RequestError("cannot train without a model: expected a reference, such as --model zoo:resnet-shapes")
-        check_text("device", self.device)
+        check_device(self.device)
         check_choices("weights", (self.weights,), ("pretrained", "random"))
         check_choices("verdict", (self.verdict,), ("auto", "dose", "none"))
         for name, least in (("tokens", 4), ("trace", 0), ("minutes", 1), ("gpus", 0), ("nodes", 1)):
