@@ -412,7 +412,7 @@ def test_bf16_is_refused_where_it_would_end_the_process(capsys: pytest.CaptureFi
 def test_doctor_finds_a_cpu_that_dies_on_bf16_and_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     from modelhound.verbs import doctor
 
-    monkeypatch.setattr(doctor, "_LOOKS", (doctor._look_at_bf16,))
+    monkeypatch.setattr(doctor, "_LOOKS", {"bf16 on the CPU": doctor._look_at_bf16})
     (check,) = doctor.doctor().checks
     assert check.name == "bf16 on the CPU"
     assert check.verdict == "broken"

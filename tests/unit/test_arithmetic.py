@@ -45,7 +45,7 @@ def test_a_child_that_somebody_else_ends_says_nothing_of_the_cpu(monkeypatch: py
 
 def test_a_machine_too_busy_to_try_bf16_may_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arithmetic, "_MOST_SECONDS", 0.001)
-    monkeypatch.setattr(doctor, "_LOOKS", (doctor._look_at_bf16,))
+    monkeypatch.setattr(doctor, "_LOOKS", {"bf16 on the CPU": doctor._look_at_bf16})
     arithmetic.Bf16Trial("bf16").settle("cpu")
     (check,) = doctor.doctor().checks
     assert check.verdict == "note"

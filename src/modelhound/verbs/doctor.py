@@ -54,9 +54,10 @@ def doctor(*, watch: Watch = silent) -> Diagnosis:
     """Look at everything that modelhound depends on."""
     machine = describe_machine()
     checks = []
-    for done, look in enumerate(_LOOKS):
-        watch(Progress(task="looking at the machine", done=done, total=len(_LOOKS)))
+    for done, (what, look) in enumerate(_LOOKS.items()):
+        watch(Progress(task="looking at the machine", done=done, total=len(_LOOKS), detail=what))
         checks.append(look(machine))
+    watch(Progress(task="looking at the machine", done=len(_LOOKS), total=len(_LOOKS)))
     return Diagnosis(machine=machine, checks=tuple(checks))
 
 
@@ -207,16 +208,17 @@ def _look_at_models(machine: Machine) -> Check:
     )
 
 
-_LOOKS: tuple[Callable[[Machine], Check], ...] = (
-    _look_at_libraries,
-    _look_at_gpu,
-    _look_at_bf16,
-    _look_at_cores,
-    _look_at_memory,
-    _look_at_shared_memory,
-    _look_at_disk,
-    _look_at_models,
-)
+_LOOKS: dict[str, Callable[[Machine], Check]] = {
+    "torch, torchvision, timm": _look_at_libraries,
+    "GPU": _look_at_gpu,
+    "bf16 on the CPU": _look_at_bf16,
+    "cores": _look_at_cores,
+    "memory": _look_at_memory,
+    "shared memory": _look_at_shared_memory,
+    "disk": _look_at_disk,
+    "models": _look_at_models,
+}
+"""In the names of what they find; the first three start a process each, and so take longest."""
 
 
 def probe_libraries() -> dict[str, Any]:
