@@ -142,7 +142,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_one_column_is_too_few(tmp_path: Path) -> None:
     text = message(write(tmp_path, "text\na\nb\n"))
     assert "two or more columns" in text
-    assert "the first line is 'text'" in text
+    assert "the first line is 'text'; give the items a column of labels" in text
 
 
 def test_a_wrong_column_is_answered_by_the_right_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from modelhound.analysis.wording import plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
@@ -99,7 +100,7 @@ def _show_breakeven(result: "BreakevenResult") -> None:
     findings = result.findings
     if findings.rows:
         console.print(
-            f"\n{result.data} on {result.device}: seconds for {result.epochs} epochs, and how many times as long as "
+            f"\n{result.data} on {result.device}: seconds for {plural(result.epochs, 'epoch')}, and how many times as long as "
             "extracting features",
             markup=False,
             highlight=False,

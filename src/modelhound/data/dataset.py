@@ -256,7 +256,7 @@ def _too_many(num_bad: int, total: int) -> bool:
 def _check_not_too_many(reference: str, listing: Listing, bad: tuple[ItemSkipped, ...], total: int) -> None:
     if _too_many(len(bad), total):
         raise DataError(
-            f"cannot use {reference!r}: expected at most {_MAX_BAD_PERCENT} % unreadable {listing.modality}s, but {len(bad)} "
+            f"cannot use {reference!r}: expected at most {_MAX_BAD_PERCENT}% unreadable {listing.modality}s, but {len(bad)} "
             f"of {total} are: {_list_some(bad)}; repair or remove them"
         )
 

@@ -120,7 +120,8 @@ def _sniff(reference: str, lines: Sequence[str]) -> _Dialect:
         first = next((line.strip() for line in lines if line.strip()), "")
         raise DataError(
             f"cannot use {reference!r}: expected a header with two or more columns, separated by "
-            f"{' or '.join(_SEPARATORS.values())}, but the first line is {_short(first)}; name the columns in the first line"
+            f"{' or '.join(_SEPARATORS.values())}, but the first line is {_short(first)}; give the items a column "
+            "of labels, and name all columns in the first line"
         )
     return max(ranked, key=lambda each: each[:2])[2]  # of equals the first
 
