@@ -396,6 +396,28 @@ def cpu_that_dies_on_bf16(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     arithmetic._try_bf16.cache_clear()
 
 
+def test_the_precision_is_told_wherever_the_device_is(capsys: pytest.CaptureFixture[str]) -> None:
+    from modelhound.launch.arithmetic import try_bf16
+    from modelhound.report.pages import build_page
+    from modelhound.report.search_answer import supporting_sentences
+    from modelhound.report.search_view import view_search
+    from modelhound.store import read_run
+
+    found = try_bf16()
+    if not (found.outcome.ok and found.is_right):
+        pytest.skip(f"this CPU cannot have bf16: {found.outcome.ending}")
+    asked = ["search", "digits", *SMALL, "--device", "cpu", "--run"]
+    _, shown, _ = hound(capsys, *asked, "half", "--precision", "bf16")
+    assert "of model time went (cpu, bf16): " in " ".join(shown.split())
+    for run, precision in (("half", "bf16"), ("whole", "fp32")):
+        document = json.loads(hound(capsys, *asked, run, "--precision", precision, "--json")[1])
+        assert (document["device"], document["precision"]) == ("cpu", precision)
+        told = str(supporting_sentences(view_search(read_run(Path(run)))))
+        assert ("(cpu, bf16): " in told) is (precision == "bf16")
+        assert build_page([read_run(Path(run))]).next_steps[0][1].endswith(f"--precision {precision} --device cpu")
+    assert "(cpu): " in hound(capsys, *asked, "whole", "--precision", "fp32")[1]
+
+
 @pytest.mark.usefixtures("cpu_that_dies_on_bf16")
 @pytest.mark.parametrize("verb", ["search", "loader", "train", "profile", "breakeven"])
 def test_bf16_is_refused_where_it_would_end_the_process(capsys: pytest.CaptureFixture[str], verb: str) -> None:

@@ -117,6 +117,11 @@ def test_the_time_is_told_from_most_to_least_and_what_took_none_is_not() -> None
     told = time_sentence({"score": 1.0, "forward": 8.9, "read weights": 0.01, "build model": 0.09}, "cpu")
     assert told == "Where the 10.0 s of model time went (cpu): forward 89%, score 10%, build model 1%."
     assert "remembered" in time_sentence({"score": 0.5}, "cpu")
+    assert (
+        time_sentence({"forward": 1.0}, "cpu", "bf16")
+        == "Where the 1.0 s of model time went (cpu, bf16): forward 100%."
+    )
+    assert time_sentence({"forward": 1.0}, "cpu", "fp32") == "Where the 1.0 s of model time went (cpu): forward 100%."
 
 
 def test_an_agreement_of_nothing_has_no_sign_below_zero() -> None:

@@ -54,12 +54,13 @@ def tau_text(tau: float) -> str:
     return f"{round(tau, 2) + 0.0:+.2f}"
 
 
-def time_sentence(phases: Mapping[str, float], device: str) -> str:
-    """Where the time of all models together went, from most to least."""
+def time_sentence(phases: Mapping[str, float], device: str, precision: str = "") -> str:
+    """Where the time of all models together went, from most to least; fp32 goes without saying."""
     total = sum(phases.values())
     if not phases.get("forward") or total <= 0:
         return f"No features had to be made: they are remembered. Scoring them took {duration_text(total)}."
-    return f"Where the {time_text(total)} of model time went ({device}): {shares_text(phases)}."
+    where = f"{device}, {precision}" if precision == "bf16" else device
+    return f"Where the {time_text(total)} of model time went ({where}): {shares_text(phases)}."
 
 
 def shares_text(phases: Mapping[str, float]) -> str:

@@ -209,7 +209,7 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
                 f"{tau_text(ranking.size_agreement)} (1 the same order, 0 no relation).",
                 highlight=False,
             )
-        console.print(time_sentence(result.phases, result.device), highlight=False)
+        console.print(time_sentence(result.phases, result.device, result.precision), highlight=False)
     else:
         console.print("No model could be measured.", style="bold red")
     _show_dropped(result, console)

@@ -79,6 +79,8 @@ class RunStarted(Record, frozen=True, kw_only=True, tag="started"):
     machine: Machine
     task: str = ""
     """What is to be told of items, where the command found that out; empty in runs of older versions."""
+    precision: str = ""
+    """Of a search: what networks computed in, fp32 or bf16, or auto where each machine of a cluster decides; else empty."""
 
 
 class ItemSkipped(Record, frozen=True, kw_only=True, tag="skipped"):

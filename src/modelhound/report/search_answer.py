@@ -53,7 +53,7 @@ def supporting_sentences(view: SearchView) -> tuple[Sentence, ...]:
         before, name, after = tied
         sentences.append((before, Strong(short_name(name)), after))
     if view.measured:
-        told = time_sentence(total_phases(view.measured), view.device or "this device")
+        told = time_sentence(total_phases(view.measured), view.device or "this device", view.precision)
         finals = (
             "" if ranking.finals is None else f" Finals came on top: {duration_text(ranking.finals.spent_seconds)}."
         )

@@ -39,6 +39,11 @@ class SearchView:
         started = self.run.of(RunStarted)
         return started[-1].device if started else ""
 
+    @property
+    def precision(self) -> str:
+        started = self.run.of(RunStarted)
+        return started[-1].precision if started else ""
+
 
 def view_search(run: Run) -> SearchView:
     """The ranking as it was written, or of what there is so far while the run is unfinished."""

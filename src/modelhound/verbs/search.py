@@ -19,7 +19,7 @@ from modelhound.compat import free_at_once, keep_freed_memory, load_libraries, w
 from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.launch.arithmetic import Bf16Trial
-from modelhound.meter import Meter, available_memory, describe_machine, resolve_device, utc_now
+from modelhound.meter import Meter, available_memory, choose_precision, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, check_any_fits, check_arch, find_models
 from modelhound.records import (
     Failure,
@@ -65,6 +65,8 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     num_items: int
     num_classes: int
     device: str
+    precision: str
+    """fp32 or bf16; auto where each machine of a cluster decides."""
     weights: str
     ranking: Ranking
     top: int | None
@@ -95,6 +97,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
             "num_items": self.num_items,
             "num_classes": self.num_classes,
             "device": self.device,
+            "precision": self.precision,
             "weights": self.weights,
             "rests_on": list(self.ranking.rests_on),
             "metric": self.ranking.metric,
@@ -164,7 +167,10 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     )
     with open_run(path, verb="search", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
         begun(path)
-        run.append(RunStarted(at=utc_now(), device=device, machine=describe_machine(), task=dataset.task))
+        precision = _find_precision(settings, device)
+        run.append(
+            RunStarted(at=utc_now(), device=device, machine=describe_machine(), task=dataset.task, precision=precision)
+        )
         keep_skipped(run, dataset.skipped)
         measured = measure_models(
             models,
@@ -196,6 +202,7 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
         num_items=len(dataset),
         num_classes=len(dataset.class_names),
         device=device,
+        precision=precision,
         weights=settings.weights,
         ranking=ranking,
         top=settings.top,
@@ -299,6 +306,14 @@ def _find_cluster_device(settings: SearchSettings) -> str:
     from modelhound.measuring import choose_spread_device
 
     return choose_spread_device(settings)
+
+
+def _find_precision(settings: SearchSettings, device: str) -> str:
+    """What networks compute in; on a cluster with GPUs each machine decides."""
+    if settings.plain:
+        return "fp32"
+    is_known = settings.on == "local" or device == "cpu"
+    return choose_precision(settings.precision, device) if is_known else settings.precision
 
 
 def _look(run: RunFolder, measured: "Measured", ranking: Ranking, dataset: Dataset, scorer: str) -> None:
