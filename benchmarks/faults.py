@@ -1,11 +1,13 @@
 """Everything that is done to modelhound on purpose, counted: kills, full disks, damage, hostile input.
 
 Each part is a process with a bound on its time and can be run alone, with a seed of its own: other moments to kill at, other
-bytes. What tests note (tests/fault_log.py) is added to a log, one line a part, and all lines of the log become one table: what
-was run on different days adds up. What people have to say of it, below "## Notes" in FILE.md, is kept.
+bytes. Two of them are run at once; what one says is shown when it has ended. What tests note (tests/fault_log.py) is added to
+a log, one line a part, and all lines of the log become one table: what was run on different days adds up. What people have to
+say of it, below "## Notes" in FILE.md, is kept.
 
     python benchmarks/faults.py [--parts verbs,ray,hostile,fuzz,rest,long] [--kills 200] [--verbs search,train] [--only WORDS]
-                                [--seed 0] [--inputs 300] [--fuzz-seconds 20] [--minutes 60] [--log FILE.jsonl] [--out FILE.md]
+                                [--seed 0] [--inputs 300] [--fuzz-seconds 20] [--minutes 60] [--at-once 2] [--log FILE.jsonl]
+                                [--out FILE.md]
 """
 
 import argparse
@@ -18,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from xml.etree import ElementTree
 
 import psutil
@@ -43,16 +46,18 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=300, help="per parser")
     parser.add_argument("--fuzz-seconds", type=int, default=20, help="per parser")
     parser.add_argument("--minutes", type=float, default=60.0, help="for each part at most")
+    parser.add_argument("--at-once", type=int, default=2, help="parts that are run beside each other")
     parser.add_argument("--log", type=Path, default=None, help="adds up over several runs; the default is forgotten")
     parser.add_argument("--out", type=Path, default=None)
     asked = parser.parse_args()
     wanted = [each for each in PARTS if each in asked.parts.split(",")]
     pieces = []
-    for part in wanted:
-        pieces.append(run_part(part, asked))
-        if asked.log is not None:
-            with asked.log.open("a") as file:
-                file.write(json.dumps(pieces[-1]) + "\n")
+    with ThreadPoolExecutor(asked.at_once) as parts:
+        for piece in parts.map(lambda part: run_part(part, asked), wanted):
+            pieces.append(piece)
+            if asked.log is not None:
+                with asked.log.open("a") as file:
+                    file.write(json.dumps(piece) + "\n")
     if asked.log is not None:
         pieces = [json.loads(line) for line in asked.log.read_text().splitlines()]
     document = as_document(pieces)
@@ -65,12 +70,15 @@ def main() -> None:
 def run_part(part: str, asked: argparse.Namespace) -> dict[str, Any]:
     """One line of the log: how the part ended, how many test cases it had, and what they noted."""
     began = time.monotonic()
+    print(f"{part}: begun", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        log, cases = Path(folder) / "faults.jsonl", Path(folder) / "cases.xml"
-        if part in ("fuzz", "long"):
-            ending = {"fuzz": fuzz, "long": run_long}[part](asked, log)
-        else:
-            ending = run_tests(part, asked, log, cases)
+        log, cases, words = (Path(folder) / name for name in ("faults.jsonl", "cases.xml", "words"))
+        with words.open("w") as said:
+            if part in ("fuzz", "long"):
+                ending = {"fuzz": fuzz, "long": run_long}[part](asked, log, said)
+            else:
+                ending = run_tests(part, asked, log, cases, said)
+        print(f"{words.read_text()}{part}: {ending}, {time.monotonic() - began:.0f} s", flush=True)
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         suite = next(iter(ElementTree.parse(cases).getroot()), None) if cases.exists() else None
     names = ("tests", "skipped", "failures", "errors")
@@ -89,7 +97,7 @@ def run_part(part: str, asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def run_tests(part: str, asked: argparse.Namespace, log: Path, cases: Path) -> str:
+def run_tests(part: str, asked: argparse.Namespace, log: Path, cases: Path, said: TextIO) -> str:
     """How it ended: passed, failed, or ended because its time was over."""
     environment = {**os.environ, "HOUND_FAULT_LOG": str(log), "HOUND_FAULT_SEED": str(asked.seed)}
     killing = "tests/faults/test_every_verb_killed.py"
@@ -113,7 +121,7 @@ def run_tests(part: str, asked: argparse.Namespace, log: Path, cases: Path) -> s
     command = [sys.executable, "-m", "pytest", "-q", "--durations=20", "-p", "no:cacheprovider", f"--junitxml={cases}"]
     command += chosen
     command += ["-k", asked.only] if asked.only else []
-    with subprocess.Popen(command, cwd=ROOT, env=environment) as tests:
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said) as tests:
         try:
             return "passed" if tests.wait(60 * asked.minutes) == 0 else "failed"
         except subprocess.TimeoutExpired:
@@ -129,7 +137,7 @@ def end_with_descendants(pid: int) -> None:
             process.kill()
 
 
-def fuzz(asked: argparse.Namespace, log: Path) -> str:
+def fuzz(asked: argparse.Namespace, log: Path, said: TextIO) -> str:
     """Every parser in a process of its own."""
     if not (ROOT / ".fuzz").is_dir():
         return "not run: atheris is not there (make .fuzz)"
@@ -153,7 +161,7 @@ def fuzz(asked: argparse.Namespace, log: Path) -> str:
         counts = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"parser"')]
         if done.returncode != 0 or not counts:
             failed.append(name)
-            print(f"{name}: {done.stderr[-2000:]}")
+            said.write(f"{name}: {done.stderr[-2000:]}\n")
         counts = counts or [{"tried": 1}]  # the one that ended it
         with log.open("a") as file:
             for count in counts:
@@ -162,11 +170,11 @@ def fuzz(asked: argparse.Namespace, log: Path) -> str:
     return "passed" if not failed else f"failed: {', '.join(failed)}"
 
 
-def run_long(asked: argparse.Namespace, log: Path) -> str:
+def run_long(asked: argparse.Namespace, log: Path, said: TextIO) -> str:
     """One search of very many models, with the engine and without, in a document of its own."""
     out = [] if asked.out is None else ["--out", str(asked.out.resolve().with_name("long_run_202611.md"))]
     command = [sys.executable, "benchmarks/long_run.py", "--json", *out]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as search:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True) as search:
         try:
             told, _ = search.communicate(timeout=60 * asked.minutes)
         except subprocess.TimeoutExpired:
