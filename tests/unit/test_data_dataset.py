@@ -65,7 +65,7 @@ def test_more_than_5_percent_broken_is_an_error_that_counts_and_names_them(tmp_p
     root = make_folder(tmp_path / "photos")
     for number in range(3):
         cut(root / "a" / f"{number:03}.jpg")
-    with pytest.raises(DataError, match=r"at most 5 %.* 3 of 40 are: 'a/000.jpg' \(.*truncated.*repair or remove"):
+    with pytest.raises(DataError, match=r"at most 5%.* 3 of 40 are: 'a/000.jpg' \(.*truncated.*repair or remove"):
         open_dataset(str(root))
 
 
