@@ -127,7 +127,7 @@ def _loader() -> tuple[list[Any], Any]:
         for model in models
         for batch, workers in pairs
     ]
-    return fed, LoaderAnswer(data="photos", device="cpu", machine="here", kinds=(kind,), notes=())
+    return fed, LoaderAnswer(data="photos", device="cpu", machine_kind="here", kinds=(kind,), notes=())
 
 
 def _train() -> tuple[list[Any], Any]:

@@ -163,7 +163,7 @@ def recommend(photos: str) -> None:
 
     kind, machine = data_kind(open_dataset(photos)), machine_kind("cpu")
     remember_loader(
-        LoaderSettings(batch=24, workers=1, compute_batch=12, data="photos", data_kind=kind, machine=machine)
+        LoaderSettings(batch=24, workers=1, compute_batch=12, data="photos", data_kind=kind, machine_kind=machine)
     )
 
 

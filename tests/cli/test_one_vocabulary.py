@@ -156,7 +156,7 @@ def test_a_pair_that_failed_is_named_as_every_other_failure(tmp_path: Path) -> N
     failed = PairFailed(item_kind="raw", for_model="zoo:x", batch=8, workers=1, phase="forward", error="broken")
     result = LoaderResult(
         run=tmp_path,
-        answer=LoaderAnswer(data="digits", device="cpu", machine="m", kinds=(), notes=()),
+        answer=LoaderAnswer(data="digits", device="cpu", machine_kind="m", kinds=(), notes=()),
         runs=(),
         failures=(failed,),
         failed_models=(Failure(model="zoo:y", phase="build model", error="gone"),),

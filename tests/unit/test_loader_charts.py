@@ -79,7 +79,7 @@ def make_answer(models: tuple[str, ...] = ("a", "b"), *, works: bool = True) -> 
         num_runs=2,
         num_items=100,
     )
-    return LoaderAnswer(data="photos", device="cpu", machine="here", kinds=(kind,), notes=())
+    return LoaderAnswer(data="photos", device="cpu", machine_kind="here", kinds=(kind,), notes=())
 
 
 RUN = FeedMeasured(

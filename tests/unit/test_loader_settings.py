@@ -98,7 +98,7 @@ def test_what_is_remembered_is_found_for_data_that_load_alike_and_no_other(image
     assert remembered_loader(photos, device="cpu") is None
     for batch in (16, 32):  # the last counts
         remember_loader(
-            LoaderSettings(batch=batch, workers=1, data_kind=data_kind(photos), machine=machine_kind("cpu"))
+            LoaderSettings(batch=batch, workers=1, data_kind=data_kind(photos), machine_kind=machine_kind("cpu"))
         )
     found = remembered_loader(others, device="cpu")
     assert found is not None
@@ -112,14 +112,14 @@ def test_what_is_remembered_is_found_for_data_that_load_alike_and_no_other(image
 )
 def test_what_was_found_for_short_runs_is_not_used_for_long_ones(found_for: int, len_now: int, is_used: bool) -> None:
     now = open_dataset("digits", limit=len_now)
-    about = {"data_kind": data_kind(now), "machine": machine_kind("cpu")}
+    about = {"data_kind": data_kind(now), "machine_kind": machine_kind("cpu")}
     remember_loader(LoaderSettings(batch=8, workers=0, num_items=found_for, **about))
     assert (remembered_loader(now, device="cpu") is not None) == is_used
 
 
 def test_what_was_found_for_long_runs_outlives_what_is_found_for_short_ones() -> None:
     now = open_dataset("digits", limit=1000)
-    about = {"data_kind": data_kind(now), "machine": machine_kind("cpu")}
+    about = {"data_kind": data_kind(now), "machine_kind": machine_kind("cpu")}
     remember_loader(LoaderSettings(batch=64, workers=2, num_items=50_000, **about))
     remember_loader(LoaderSettings(batch=8, workers=0, num_items=40, **about))
     found = remembered_loader(now, device="cpu")
@@ -142,7 +142,7 @@ def test_a_plain_path_takes_the_pair_and_others_the_batch_that_suits_computing(
         prefetch=4,
         compute_batch=16,
         data_kind=data_kind(open_dataset(photos)),
-        machine=machine_kind("cpu"),
+        machine_kind=machine_kind("cpu"),
     )
     path.write_bytes(msgspec.json.encode(LoaderFile(settings=(settings,))))
     assert used(None, photos, plain=True) is None

@@ -87,7 +87,7 @@ def _use(
     workers: int | None,
 ) -> LoaderUsed:
     other_kind = "" if found.kind == kind else f", {found.kind} items"
-    machine = "" if found.machine in ("", machine_kind(device)) else f" on {found.machine}"
+    machine = "" if found.machine_kind in ("", machine_kind(device)) else f" on {found.machine_kind}"
     return LoaderUsed(
         batch=None if batch is not None else found.batch if plain else found.compute_batch or found.batch,
         workers=found.workers if plain and workers is None else None,
@@ -114,7 +114,7 @@ def remembered_loader(dataset: Dataset, *, device: str) -> LoaderSettings | None
 
 def remember_loader(settings: LoaderSettings) -> None:
     """Let later searches on this machine find it."""
-    key = _key(settings.machine, settings.data_kind, _round_length(settings.num_items))
+    key = _key(settings.machine_kind, settings.data_kind, _round_length(settings.num_items))
     Memo(_MEMO).note(key, msgspec.to_builtins(settings))
 
 

@@ -84,7 +84,7 @@ class Case:
             "pin": self.pins,
             "persistent": settings.persistent,
             "device": self.device.partition(":")[0],
-            "machine": machine_kind(self.device),
+            "machine_kind": machine_kind(self.device),
         }
 
     def still_holds(self, record: Record) -> bool:
@@ -162,7 +162,7 @@ def _study_kind(
         answer, notes = conclude(asked, studied, num_items=case.run_items, options=settings.tune)
         found.notes += notes
         if answer.recommended is not None:
-            where = {"data": settings.data, "data_kind": data_kind(dataset), "machine": machine_kind(case.device)}
+            where = {"data": settings.data, "data_kind": data_kind(dataset), "machine_kind": machine_kind(case.device)}
             answer = msgspec.structs.replace(answer, recommended=msgspec.structs.replace(answer.recommended, **where))
     found.kinds.append(answer)
     found.runs += studied.runs

@@ -261,6 +261,6 @@ class LoaderAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     data: str
     device: str
-    machine: str
+    machine_kind: str
     kinds: tuple[KindAnswer, ...]
     notes: tuple[str, ...]

@@ -46,7 +46,7 @@ class LoaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The data set it was measured on, as it was given."""
     data_kind: str = ""
     """What is alike in data sets that load alike; see `data.recommended`."""
-    machine: str = ""
+    machine_kind: str = ""
     device: str = ""
     num_items: int = 0
     """Length of the run that it is best for."""

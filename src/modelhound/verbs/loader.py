@@ -77,7 +77,7 @@ class LoaderResult(msgspec.Struct, frozen=True, kw_only=True):
             "run": str(self.run),
             "data": self.answer.data,
             "device": self.answer.device,
-            "machine": self.answer.machine,
+            "machine_kind": self.answer.machine_kind,
             "recommended": to_plain(self.recommended),
             "regret": [{"kind": kind.kind, **to_plain(row)} for kind in kinds for row in kind.regret],
             "top": [{"kind": kind.kind, **to_plain(row)} for kind in kinds for row in kind.top],
@@ -174,7 +174,7 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
         answer = LoaderAnswer(
             data=settings.data,
             device=device,
-            machine=machine_kind(device),
+            machine_kind=machine_kind(device),
             kinds=weigh_kinds(found.kinds, found.prepared),
             notes=tuple(dict.fromkeys(found.notes)),
         )
