@@ -1,7 +1,12 @@
 """How `doctor` goes about it; what it finds is looked at in `tests/cli`."""
 
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from modelhound.feature_store import FeatureStore
 from modelhound.records import Progress
 from modelhound.verbs import doctor
 
@@ -15,3 +20,18 @@ def test_it_is_told_what_is_looked_at_until_all_is_done(monkeypatch: pytest.Monk
     assert [each.detail for each in told] == [*quick, ""]
     assert [each.done for each in told] == [0, 1, 2, 3, 4]
     assert {each.total for each in told} == {4}
+
+
+def test_it_says_how_much_is_remembered_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(doctor, "_LOOKS", {"disk": doctor._LOOKS["disk"]})
+    (nothing,) = doctor.doctor().checks
+    assert f"; 0.0 GiB of features are remembered in {tmp_path / 'cache'}" in nothing.finding
+    assert nothing.advice == ""
+    monkeypatch.setattr(doctor, "_GIBIBYTE", 1000)
+    FeatureStore().write("a model", ["item"], np.zeros((1, 4000), np.float32))
+    (some,) = doctor.doctor().checks
+    remembered = re.search(r"; (\d+\.\d) GiB of features", some.finding)
+    assert remembered is not None
+    assert 16 <= float(remembered[1]) < 17
+    assert some.advice == "may be removed at any time"

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
+from modelhound.feature_store import FeatureStore
 from modelhound.launch import Outcome, run_in_fresh_process
 from modelhound.launch.arithmetic import try_bf16
 from modelhound.meter import describe_machine
@@ -178,7 +179,8 @@ def _look_at_disk(machine: Machine) -> Check:
     free = shutil.disk_usage(Path.cwd()).free
     cache, home = cache_folder(), Path.home()
     shown = Path("~") / cache.relative_to(home) if cache.is_relative_to(home) else cache
-    finding = f"{free / _GIBIBYTE:.1f} GiB free here, cache in {shown}"
+    remembered = FeatureStore().size_bytes() / _GIBIBYTE
+    finding = f"{free / _GIBIBYTE:.1f} GiB free here; {remembered:.1f} GiB of features are remembered in {shown}"
     for folder in (Path.cwd(), _nearest_existing(cache_folder())):
         if not os.access(folder, os.W_OK):
             return Check(
@@ -189,7 +191,9 @@ def _look_at_disk(machine: Machine) -> Check:
             )
     if free < _GIBIBYTE:
         return Check(name="disk", verdict="slow", finding=finding, advice="free some space before a long run")
-    return Check(name="disk", verdict="good", finding=finding)
+    return Check(
+        name="disk", verdict="good", finding=finding, advice="" if remembered < 1 else "may be removed at any time"
+    )
 
 
 def _look_at_models(machine: Machine) -> Check:
