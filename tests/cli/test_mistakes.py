@@ -156,3 +156,16 @@ def test_verbs_that_take_models_say_the_same_of_them(verb: str, capsys: pytest.C
 
     assert all(len(each) > 40 for each in said("search"))
     assert said(verb) == said("search")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("help", "--help"), ("help runs", "runs --help"), ("-V", "--version"), ("-h", "--help")]
+)
+def test_what_people_type_for_help_and_version_is_understood(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for argv in (typed, meant):
+        assert cli.run(argv.split()) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != ""

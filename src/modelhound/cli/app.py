@@ -49,6 +49,7 @@ app = App(
     name="hound",
     help="Which pretrained network to fine-tune, what that will cost, and where the time goes: measured, not guessed.",
     version=__version__,
+    version_flags=("--version", "-V"),
     help_format="plaintext",  # the other formats load a parser each, and --help should answer at once
     help_formatter=Paragraphs(),
     default_parameter=Parameter(negative=(), consume_multiple=True, show_default=_default_text),
@@ -65,6 +66,8 @@ def _options_of(command: str) -> list[str]:
 
 def run(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    if argv and argv[0] == "help":  # as people type it
+        argv = [*argv[1:], "--help"]
     try:
         _refuse_too_little_memory(argv)
         code = app(list(argv), exit_on_error=False, print_error=False)
