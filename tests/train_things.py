@@ -13,24 +13,17 @@ from PIL import Image
 from torch import nn
 
 from modelhound.compat import import_timm
-from modelhound.data import Dataset, Preprocessing, open_dataset
+from modelhound.data import Dataset, open_dataset
 from modelhound.models import Network
 from modelhound.settings import RecipeSettings
 from modelhound.training import Bench, Delays, set_up, split_items
+from small_form import FORM
 
 __all__ = ["bench_of", "brightness", "on_ranks", "quick", "tiny_network"]
 
 import_timm()  # once, before anything is forked
 
-SIDE = 16
-FORM = Preprocessing(
-    input_size=(SIDE, SIDE),
-    interpolation="bilinear",
-    crop_fraction=1.0,
-    crop_mode="center",
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
+SIDE, _ = FORM.input_size
 
 
 class TinyBody(nn.Module):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from modelhound.data import Dataset, OwnTransform, Preprocessing, Tokenising, open_dataset
+from modelhound.data import Dataset, OwnTransform, Tokenising, open_dataset
 from modelhound.data.source import UnreadableItemError
 from modelhound.features import calibrating, feed_times
 from modelhound.features.feed_times import estimate_feed, time_feed, usual_size
@@ -19,16 +19,9 @@ from modelhound.models import find_models
 from modelhound.plan import forecast_plan
 from modelhound.settings import ModelSettings, PrepareSettings
 from modelhound.verbs.prepare import run_prepare
+from small_form import FORM
 from tiny_encoders import write_encoder
 
-FORM = Preprocessing(
-    input_size=(16, 16),
-    interpolation="bilinear",
-    crop_fraction=1.0,
-    crop_mode="center",
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
 CORES = 2
 
 

@@ -17,7 +17,7 @@ import torch
 
 from modelhound.analysis.loader_model import LoadLaw, StepLaw
 from modelhound.analysis.pairs import PairTimes
-from modelhound.data import Dataset, OwnTransform, Preprocessing, load_batches, open_dataset
+from modelhound.data import Dataset, OwnTransform, load_batches, open_dataset
 from modelhound.errors import BrokenItemError, DataError, RequestError
 from modelhound.feeding import tuning
 from modelhound.feeding.concluding import choose_pairs, conclude
@@ -41,15 +41,8 @@ from modelhound.meter import disk_bytes_read
 from modelhound.models import Network, suitable_layout
 from modelhound.records import FeedMeasured, LoadMeasured, PairFailed, Record, StepMeasured, silent
 from modelhound.settings import LoaderSearchSettings, LoaderSettings
+from small_form import FORM
 
-FORM = Preprocessing(
-    input_size=(16, 16),
-    interpolation="bilinear",
-    crop_fraction=1.0,
-    crop_mode="center",
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
 CPU = Feed(device="cpu")
 
 
