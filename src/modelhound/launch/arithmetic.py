@@ -7,12 +7,12 @@ Nothing here multiplies in this process, and nothing is remembered on disk: the 
 
 import functools
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from modelhound.errors import RequestError
 from modelhound.launch.fresh import Outcome, run_in_fresh_process
-from modelhound.meter import seconds_now
+from modelhound.meter import SamplingPlan, take_samples
 
 __all__ = ["SAFE_INSTRUCTIONS", "Bf16Found", "Bf16Trial", "try_bf16"]
 
@@ -22,7 +22,8 @@ SAFE_INSTRUCTIONS = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 _PROBE = f"{__name__}:probe_bf16"
 _OF_THE_CPU = ("SIGILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGABRT")  # how a process ends by what it runs itself
 _MOST_SECONDS = 180.0  # for what takes two: the child loads torch, on a machine that may be busy
-_SIDE, _REPEATS = 512, 5
+_SIDE = 512
+_FEW = SamplingPlan(warm_up_seconds=0.0, least_warm_ups=0, most_warm_ups=0, least_samples=5, most_samples=5)
 _trying = threading.Lock()
 
 
@@ -101,7 +102,7 @@ def _try_bf16() -> Bf16Found:
         return found
     guarded = run_in_fresh_process(_PROBE, environment=SAFE_INSTRUCTIONS, timeout_seconds=_MOST_SECONDS)
     is_cured = guarded.ok and bool(guarded.value["is_right"])
-    return Bf16Found(outcome=outcome, is_right=False, times_fp32=None, is_cured=is_cured)
+    return replace(found, is_cured=is_cured)
 
 
 def probe_bf16() -> dict[str, Any]:
@@ -113,18 +114,9 @@ def probe_bf16() -> dict[str, Any]:
     kernels = torch.ones(32, 16, 3, 3, dtype=torch.bfloat16)
     with torch.inference_mode():
         product, image = ones @ ones, torch.nn.functional.conv2d(images, kernels)
-        seconds = [_time_product(torch.ones(_SIDE, _SIDE, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)]
+        matrices = [torch.ones(_SIDE, _SIDE, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
+        seconds = [min(take_samples(functools.partial(torch.mm, each, each), _FEW).seconds) for each in matrices]
     return {
         "is_right": bool(product[0, 0] == _SIDE) and bool(image[0, 0, 0, 0] == 144),
         "times_fp32": seconds[0] / seconds[1],
     }
-
-
-def _time_product(matrix: Any) -> float:
-    """The shortest of a few, after one that nobody looks at."""
-    found = []
-    for _ in range(1 + _REPEATS):
-        began = seconds_now()
-        matrix @ matrix
-        found.append(seconds_now() - began)
-    return min(found[1:])
