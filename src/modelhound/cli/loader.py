@@ -156,7 +156,6 @@ def _regret_cells(row: "PairRegret") -> tuple[str, str, str, str]:
 
 
 def _models_table(kind: "KindAnswer", console: "Console") -> "Table":
-
     models = kind.models
     columns = {
         "model": [each.model for each in models],

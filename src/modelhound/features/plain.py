@@ -18,7 +18,15 @@ from modelhound.records import Progress, Watch, silent
 from modelhound.scores import FeatureSet
 from modelhound.settings import ModelSettings
 
-__all__ = ["Extracted", "arrange", "build_network", "extract_features", "load_network", "suitable_batch"]
+__all__ = [
+    "Extracted",
+    "arrange",
+    "build_network",
+    "extract_features",
+    "feature_set_of",
+    "load_network",
+    "suitable_batch",
+]
 
 _CPU_BATCH_PIXELS = 1 << 20  # as fast as larger batches in half the memory: benchmarks/results/allocator_*
 _CPU_BATCH_TOKENS = 1 << 13
@@ -112,16 +120,20 @@ def extract_features(
     features = torch.cat(rows)
     by_layer = (features,) if features.ndim == 2 else tuple(layer.contiguous() for layer in features.unbind(1))
     known = torch.cat(targets).to(features.device)
+    said = torch.cat(opinions) if opinions else None
     return Extracted(
-        layers=tuple(
-            FeatureSet(
-                features=layer,
-                targets=known,
-                task=dataset.task,
-                num_classes=len(dataset.class_names),
-                source_probabilities=torch.cat(opinions) if opinions else None,
-            )
-            for layer in by_layer
-        ),
-        num_truncated=num_truncated,
+        layers=tuple(feature_set_of(dataset, layer, known, said) for layer in by_layer), num_truncated=num_truncated
+    )
+
+
+def feature_set_of(
+    dataset: Dataset, features: torch.Tensor, targets: torch.Tensor, opinions: torch.Tensor | None = None
+) -> FeatureSet:
+    """Features of items of this data set as scorers want them, with what the network's own classifier makes of them."""
+    return FeatureSet(
+        features=features,
+        targets=targets,
+        task=dataset.task,
+        num_classes=len(dataset.class_names),
+        source_probabilities=opinions,
     )

@@ -33,10 +33,8 @@ __all__ = [
     "settle_in_fp32",
 ]
 
-_JUDGE_SECONDS = {
-    "cpu": 0.03,
-    "cuda": 0.07,
-}  # of one model after a rung: starting parts again, the decisive scorer twice
+# of one model after a rung: starting parts again, the decisive scorer twice
+_JUDGE_SECONDS = {"cpu": 0.03, "cuda": 0.07}
 
 
 def choose_dtype(job: Job) -> torch.dtype:

@@ -14,6 +14,7 @@ from modelhound.data import Dataset, InputForm, Tokenising
 from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.features.chains import forms_of
 from modelhound.features.many import Session
+from modelhound.features.plain import feature_set_of
 from modelhound.measuring.deciding import decide_rungs, describe_plan, open_session
 from modelhound.measuring.scoring import Job
 from modelhound.meter import Meter, seconds_now
@@ -132,7 +133,7 @@ def _make_up(num_items: int, width: int) -> torch.Tensor:
 def _feature_set(dataset: Dataset, features: torch.Tensor, num_items: int) -> FeatureSet:
     places = np.arange(num_items) * len(dataset) // num_items  # of all of it: items often come class by class
     targets = torch.from_numpy(dataset.targets[places]).to(features.device)
-    return FeatureSet(features=features, targets=targets, task=dataset.task, num_classes=len(dataset.class_names))
+    return feature_set_of(dataset, features, targets)
 
 
 def _name_inputs(plan: PlanMade, session: Session) -> PlanMade:

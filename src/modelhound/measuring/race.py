@@ -20,6 +20,7 @@ from modelhound.analysis.racing import Evidence
 from modelhound.errors import RequestError, StoreError, explain_error, is_out_of_memory
 from modelhound.features.engine import Rows
 from modelhound.features.many import Session
+from modelhound.features.plain import feature_set_of
 from modelhound.features.workshop import Specimen
 from modelhound.measuring.deciding import decide_rungs, find_losers, order_by_rungs, possible_rungs
 from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer, tested_only
@@ -79,7 +80,7 @@ class Race:
         job = self._job
         targets = self._targets[:_WARM_UP_ITEMS].to(job.device)
         noise = torch.randn(len(targets), _WARM_UP_FEATURES, device=job.device)
-        score(self._feature_set(noise, targets), [name for name in job.scorers if name != "leep"], seed=0)
+        score(feature_set_of(job.dataset, noise, targets), [name for name in job.scorers if name != "leep"], seed=0)
 
     def prepare(self, session: Session) -> None:
         """As soon as it is known what models want: say in which order items are taken, and begin to decode them."""
@@ -176,7 +177,7 @@ class Race:
         meter = Meter(self._job.device, keep_peak=True)
         with meter.phase("score"):
             features = torch.cat(self._features[model]).to(self._job.device)
-            self._standings[model] = self._scales.weigh(features, self.order)
+            self._standings[model] = self._scales.weigh(features, self._targets[self._places[: len(features)]])
         own = self._seconds[model]
         own["score"] = own.get("score", 0.0) + meter.wall_seconds
 
@@ -215,7 +216,7 @@ class Race:
         opinions = _opinions(specimen, features) if specimen is not None and "leep" in self._job.scorers else None
         layers = [features] if features.ndim == 2 else [layer.contiguous() for layer in features.unbind(1)]
         targets = self._targets.to(rows.device)
-        return [self._feature_set(layer, targets, opinions) for layer in layers]
+        return [feature_set_of(self._job.dataset, layer, targets, opinions) for layer in layers]
 
     def _record(self, model: str, judged: Judged, num_layers: int, meter: Meter) -> ModelMeasured:
         """What is told of a model; its place in the race is noted."""
@@ -297,18 +298,6 @@ class Race:
         assert self._session is not None
         known = self._session.known.get(model)
         return known.num_parameters if known else self._session.specimens[model].num_parameters
-
-    def _feature_set(
-        self, features: torch.Tensor, targets: torch.Tensor, opinions: torch.Tensor | None = None
-    ) -> FeatureSet:
-        dataset = self._job.dataset
-        return FeatureSet(
-            features=features,
-            targets=targets,
-            task=dataset.task,
-            num_classes=len(dataset.class_names),
-            source_probabilities=opinions,
-        )
 
     def _leave(self, model: str) -> None:
         if model in self.running:

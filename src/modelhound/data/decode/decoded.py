@@ -157,9 +157,8 @@ def _choose(dataset: Dataset, positions: Sequence[int], device: str, threads: in
     if len(find_decoders(device)) == 1:
         return Choice(decoder=find_decoders(device)[0], files_per_second={})
     files = []
-    for position in positions[
-        :: -(-len(positions) // _NUM_SAMPLES)
-    ]:  # what is read here is not held for later any more
+    step = -(-len(positions) // _NUM_SAMPLES)  # at most so many: what is read here is not held for later any more
+    for position in positions[::step]:
         try:
             files.append(read_bytes(position))
         except UnreadableItemError:
