@@ -29,7 +29,7 @@ MOMENTS = {
     "before the third step of the plan runs": ("modelhound.features.engine:_Job.run_step", 3),
     "before the features of the second model are kept": ("modelhound.features.remembered:Remembered.keep", 2),
     "before the first rung is judged": ("modelhound.measuring.race:Race.judge", 1),
-    "before the second model is scored": ("modelhound.measuring.race:Race._finish", 2),
+    "before the second model is scored": ("modelhound.measuring.race:Race._open", 2),
     "before the ranking": ("modelhound.verbs.search:rank_models", 1),
 }
 """What is about to be called, for which time."""
@@ -173,9 +173,7 @@ def test_a_model_of_which_not_even_one_item_fits_fails_alone(monkeypatch: pytest
     assert "out of memory" in failure.error
 
 
-@pytest.mark.parametrize(
-    "place", ["modelhound.measuring.race:score_best_layer", "modelhound.features.shelf:_as_wanted"]
-)
+@pytest.mark.parametrize("place", ["modelhound.measuring.judging:begin_layers", "modelhound.features.shelf:_as_wanted"])
 def test_memory_that_was_short_for_a_moment_costs_no_model(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
 ) -> None:
@@ -206,11 +204,11 @@ def test_rows_for_which_there_is_no_room_are_the_failure_of_one_model(
     assert [row.model for row in result.ranking.models] == MODELS[1:]
 
 
-@pytest.mark.parametrize("place", ["_opinions", "score_best_layer", "make_record"])
+@pytest.mark.parametrize("place", ["race:_opinions", "judging:begin_layers", "judging:finish", "race:make_record"])
 def test_what_goes_wrong_beside_the_scorers_is_the_failure_of_one_model(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
 ) -> None:
-    _fail_at(monkeypatch, f"modelhound.measuring.race:{place}", torch.OutOfMemoryError("CUDA out of memory"), {1, 2})
+    _fail_at(monkeypatch, f"modelhound.measuring.{place}", torch.OutOfMemoryError("CUDA out of memory"), {1, 2})
     result = modelhound.search("digits", MODELS, limit=60, run=tmp_path / "run", scorers="ridge,leep", fresh=True)
     ((failure,), (ranked,)) = result.failures, result.ranking.models
     assert {failure.model, ranked.model} == set(MODELS)

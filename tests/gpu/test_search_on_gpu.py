@@ -15,7 +15,7 @@ from modelhound.features.staging import Staging
 from modelhound.meter import Meter, describe_machine, resolve_device
 from modelhound.models import SOURCES
 from modelhound.records import to_plain
-from modelhound.scores import FeatureSet, logistic, score
+from modelhound.scores import Begun, FeatureSet, begin, finish, logistic, score
 from modelhound.settings import SCORERS
 
 pytestmark = [
@@ -73,44 +73,41 @@ def test_a_probe_beside_other_work_finds_what_it_finds_alone() -> None:
     assert beside.value > 0.2  # a seventh would be guessing
 
 
-def test_probes_that_threads_ask_for_at_once_are_trained_as_one_and_find_what_each_finds_alone(
+def test_probes_of_several_models_begun_in_threads_are_trained_as_one_and_find_what_each_finds_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(2000) % 7
-    shifts = torch.nn.functional.one_hot(labels, 200)
     sets = [
         FeatureSet(
-            features=(torch.randn(2000, 200, generator=generator) + strength * shifts).cuda(),
+            features=(
+                torch.randn(2000, width, generator=generator) + strength * torch.nn.functional.one_hot(labels, width)
+            ).cuda(),
             targets=labels.cuda(),
             num_classes=7,
         )
-        for strength in (1, 2, 3, 4)
+        for strength, width in ((1, 200), (2, 200), (1, 300), (3, 200), (4, 200))
     ]
-    alone = [score(each, ["probe"], seed=0).values["probe"].value for each in sets]
+    alone = [score(each, ["ridge", "probe"], seed=0).values["probe"].value for each in sets]
     torch.cuda.synchronize()
     sizes: list[int] = []
-    combining = logistic._COMBINING
-    solve = combining._solve
+    solve = logistic._solve
 
-    def note_and_solve(problems: Sequence[logistic.Regression]) -> Sequence[torch.Tensor]:
+    def note_and_solve(problems: Sequence[logistic.Regression]) -> list[torch.Tensor]:
         sizes.append(len(problems))
         return solve(problems)
 
-    monkeypatch.setattr(combining, "_solve", note_and_solve)
+    monkeypatch.setattr(logistic, "_solve", note_and_solve)
 
-    def ask(feature_set: FeatureSet) -> float:
+    def ask(feature_set: FeatureSet) -> Begun:
         with torch.cuda.stream(torch.cuda.Stream()):
-            return score(feature_set, ["probe"], seed=0).values["probe"].value
+            return begin(feature_set, ["ridge", "probe"], seed=0)
 
     with ThreadPoolExecutor(len(sets)) as threads:
-        with combining._leading:  # as if somebody else's were being trained
-            asked = [threads.submit(ask, each) for each in sets]
-            deadline = time.monotonic() + 60
-            while len(combining._waiting) < len(sets) and time.monotonic() < deadline:
-                time.sleep(0.01)
-        found = [each.result() for each in asked]
-    assert sizes == [4]
+        begun = list(threads.map(ask, sets))
+    assert not any(each.is_over for each in begun)
+    found = [each.values["probe"].value for each in finish(begun)]
+    assert sizes == [4, 1]  # one is of another width
     assert found == pytest.approx(alone, abs=0.006)  # two of 400 items on the edge
     assert found[0] < found[1] < found[3]
 

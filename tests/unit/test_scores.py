@@ -42,7 +42,10 @@ def test_the_default_scorers_and_those_that_give_accuracies_are_among_them() -> 
 
 
 def test_the_public_names_are_these() -> None:
-    assert scores.__all__ == ["FeatureSet", "Groundwork", "Score", "Scores", "score", "scoring_bytes"]
+    assert scores.__all__ == [
+        *("MOST_TOGETHER", "Begun", "FeatureSet", "Groundwork", "Score", "Scores", "begin", "finish", "score"),
+        "scoring_bytes",
+    ]
 
 
 def test_scores_come_back_in_the_order_asked_for() -> None:

@@ -142,6 +142,12 @@ class Session:
             self.planner.set_aside(num_bytes)
             self._supply.expect_all(order, forms)
 
+    def set_aside(self, share: float) -> int:
+        """Of the memory this much, in bytes, that plans made later leave alone."""
+        num_bytes = int(share * self._memory_bytes)
+        self.planner.set_aside(num_bytes)
+        return num_bytes
+
     def calibrate(self) -> None:
         """Measure how fast the parts of all models run and how fast items are fed; plans made later rest on it."""
         self.planner.calibrate(self._supply, self._shelf, threads=self._threads, watch=self._watch)

@@ -2,11 +2,9 @@
 
 In:  a Job; features of models, a rung of items at a time
 Out: a record of every model, told as soon as it is there: measured, dropped or failed
-Nothing here makes features (see `features`) or says when a model has lost (see `analysis.racing`). What scorers said of the
-same features before is remembered (see `verdicts`).
+Nothing here makes features (see `features`), asks scorers (see `judging`) or says when a model has lost (`analysis.racing`).
 """
 
-import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -23,8 +21,9 @@ from modelhound.features.many import Session
 from modelhound.features.plain import feature_set_of
 from modelhound.features.workshop import Specimen
 from modelhound.measuring.deciding import decide_rungs, find_losers, order_by_rungs, possible_rungs
-from modelhound.measuring.scoring import Job, Seen, make_record, score_best_layer, tested_only
-from modelhound.measuring.verdicts import Judged, Verdicts
+from modelhound.measuring.judging import Judge, Judgement, Opened
+from modelhound.measuring.scoring import Job, Seen, make_record, tested_only
+from modelhound.measuring.verdicts import Verdicts
 from modelhound.measuring.weighing import Scales
 from modelhound.meter import Meter
 from modelhound.records import Failure, ModelMeasured, PhaseSamples, Progress
@@ -33,9 +32,11 @@ from modelhound.settings import decisive_scorer
 
 __all__ = ["Race"]
 
+Given = TypeVar("Given")
 Found = TypeVar("Found")
 
 _WARM_UP_ITEMS, _WARM_UP_FEATURES = 2000, 256
+_SHARE_OF_WAITING = 0.05  # of a device's memory: for models that wait until so many are there that all learn at once
 
 
 class Race:
@@ -71,6 +72,7 @@ class Race:
         self._verdicts = Verdicts(
             job.dataset, job.scorers, seed=job.settings.seed, device=job.device, remember=not job.settings.fresh
         )
+        self._judge = Judge(job, self._verdicts)
 
     def close(self) -> None:
         self._verdicts.close()
@@ -93,6 +95,8 @@ class Race:
         self._session = session
         self._seconds = {model: dict(seconds) for model, seconds in session.seconds.items()}
         self.running = [model for model in self._refs if model in session.specimens or model in session.known]
+        if self._job.device != "cpu":  # which learns of many models as quickly as of one
+            self._judge.make_room(session.set_aside(_SHARE_OF_WAITING))
         if len(self._sizes) > 1 and session.specimens:
             # some of those that the order of items was made for, now that it is known what they would save
             self._sizes = decide_rungs(
@@ -125,18 +129,20 @@ class Race:
             self._leave(model)
 
     def take(self, model: str, rows: Rows) -> None:
-        """Features of one rung; those of the last are judged at once."""
+        """Features of one rung; those of the last are judged at once, or as soon as enough models wait for that."""
         try:
-            record = self._take(model, rows)
+            opened = self._take(model, rows)
         except Exception as error:  # features that some scorer cannot take, or memory that does not suffice for it
             self.lose(model, "score", error)
             return
-        if record is not None:
-            self._job.tell(record)
-            with self._alone:
-                self._leave(model)
+        if opened is not None:
+            self._end(self._judge.gather(opened))
 
-    def _take(self, model: str, rows: Rows) -> ModelMeasured | None:
+    def settle(self) -> None:
+        """Judge those that wait for others: nobody comes any more."""
+        self._end(self._judge.rest())
+
+    def _take(self, model: str, rows: Rows) -> Opened | None:
         last = sum(map(len, self._features.get(model, []))) + len(rows.features) == len(self._job.dataset)
         # what waits for the next rung waits on the host
         self._features.setdefault(model, []).append(rows.features if last else rows.features.cpu())
@@ -146,19 +152,55 @@ class Race:
         own = self._seconds[model]
         for phase, seconds in rows.seconds().items():
             own[phase] = own.get(phase, 0.0) + seconds
-        return self._within_memory(self._finish if last else self._look_at, model)
+        if last:
+            return self._within_memory(self._open, model)
+        self._within_memory(self._look_at, model)
+        return None
 
-    def _within_memory(self, work: Callable[[str], Found], model: str) -> Found:
+    def _open(self, model: str) -> Opened:
+        assert self._session is not None
+        return self._judge.open(model, self._layers(model), self._session.name_of(model))
+
+    def _end(self, some: Sequence[Opened]) -> None:
+        """Judge these models at once and tell each; where that cannot be done, one by one."""
+        records: list[ModelMeasured] = []
+        try:
+            if len(some) == 1:
+                records = self._within_memory(self._record, some)
+            elif some:
+                records = self._record(some)
+        except Exception as error:
+            if len(some) == 1:
+                self.lose(some[0].model, "score", error)
+                return
+        if not records:
+            for each in some:
+                self._end([each])
+        for record in records:
+            self._job.tell(record)
+            with self._alone:
+                self._leave(record.model)
+
+    def _record(self, some: Sequence[Opened]) -> list[ModelMeasured]:
+        records = []
+        for judgement in self._judge.end(some):
+            records.append(self._describe_judged(judgement))
+            with self._alone:
+                if self._find_best() == judgement.model:
+                    self._job.show(judgement.model, judgement.features.cpu().numpy())
+        return records
+
+    def _within_memory(self, work: Callable[[Given], Found], given: Given) -> Found:
         """Where memory does not suffice beside all that goes on meanwhile, once more, one model at a time."""
         try:
-            return work(model)
+            return work(given)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         with self._trying_again:  # out here the error no longer holds on to what filled the memory
             if self._job.device != "cpu":
                 torch.cuda.empty_cache()
-            return work(model)
+            return work(given)
 
     def judge(self, num_items: int) -> None:
         """After a rung: who has lost?"""
@@ -190,21 +232,18 @@ class Race:
         if known is None or judged is None:
             return
         self._unread[model] = judged.layer
-        self._job.tell(self._record(model, judged, max(1, known.num_layers), meter))
+        judgement = Judgement(
+            model=model,
+            judged=judged,
+            num_layers=max(1, known.num_layers),
+            features=torch.empty(0),
+            phases=meter.samples,
+            wall_seconds=meter.wall_seconds,
+            peak_memory_bytes=meter.peak_memory_bytes,
+        )
+        self._job.tell(self._describe_judged(judgement))
         with self._alone:
             self._leave(model)
-
-    def _finish(self, model: str) -> ModelMeasured:
-        """All scorers, on all items in the order of the data set."""
-        assert self._session is not None
-        meter = Meter(self._job.device, keep_peak=True)
-        layers = self._layers(model)
-        judged = self._ask_scorers(layers, self._session.name_of(model), meter)
-        record = self._record(model, judged, len(layers), meter)
-        with self._alone:
-            if self._find_best() == model:
-                self._job.show(model, layers[judged.layer].features.cpu().numpy())
-        return record
 
     def _layers(self, model: str) -> list[FeatureSet]:
         """Everything that was made of the items, layer by layer."""
@@ -218,9 +257,9 @@ class Race:
         targets = self._targets.to(rows.device)
         return [feature_set_of(self._job.dataset, layer, targets, opinions) for layer in layers]
 
-    def _record(self, model: str, judged: Judged, num_layers: int, meter: Meter) -> ModelMeasured:
+    def _describe_judged(self, judgement: Judgement) -> ModelMeasured:
         """What is told of a model; its place in the race is noted."""
-        job, session = self._job, self._session
+        job, session, model = self._job, self._session, judgement.model
         assert session is not None
         specimen = session.specimens.get(model)
         form = None if specimen is None else specimen.form
@@ -232,20 +271,20 @@ class Race:
                 stamp=job.models[self._refs[model]],
                 form=form,
                 num_parameters=self._num_parameters(model),
-                num_features=judged.num_features,
-                num_layers=num_layers,
+                num_features=judgement.judged.num_features,
+                num_layers=judgement.num_layers,
                 num_truncated=num_truncated,
                 max_tokens=max_tokens,
                 notes=(*self._notes.get(model, ()), *_trouble(specimen)),
             ),
             job.dataset,
-            judged.scores,
-            judged.layer,
-            phases=(*own, *meter.samples),
-            wall_seconds=sum(self._seconds[model].values()) + meter.wall_seconds,
-            peak_memory_bytes=meter.peak_memory_bytes,
+            judgement.judged.scores,
+            judgement.judged.layer,
+            phases=(*own, *judgement.phases),
+            wall_seconds=sum(self._seconds[model].values()) + judgement.wall_seconds,
+            peak_memory_bytes=judgement.peak_memory_bytes,
         )
-        decisive = judged.scores.values[self._decisive].item_scores
+        decisive = judgement.judged.scores.values[self._decisive].item_scores
         assert decisive is not None
         self.finals[model] = tested_only(decisive)
         self._take_lead(model)
@@ -273,26 +312,6 @@ class Race:
     def _places(self) -> torch.Tensor:
         """The order of the items, which is settled when features come; to make a tensor of it takes a while."""
         return torch.as_tensor(self.order)
-
-    def _ask_scorers(self, layers: Sequence[FeatureSet], kept_as: str | None, meter: Meter) -> Judged:
-        """What all scorers say: remembered, or found out now and remembered."""
-        known = self._verdicts.recall(kept_as)
-        if known is not None:
-            return known
-        prepared = [
-            dataclasses.replace(layer, groundwork=self._verdicts.groundwork(kept_as, place))
-            for place, layer in enumerate(layers)
-        ]
-        scores, best = score_best_layer(
-            prepared,
-            self._job.scorers,
-            seed=self._job.settings.seed,
-            timed=lambda name: meter.phase("score"),
-            found=lambda place, groundwork: self._verdicts.keep_groundwork(kept_as, place, groundwork),
-        )
-        judged = Judged(scores=scores, layer=best, num_features=layers[best].features.shape[1])
-        self._verdicts.keep(kept_as, judged)
-        return judged
 
     def _num_parameters(self, model: str) -> int:
         assert self._session is not None

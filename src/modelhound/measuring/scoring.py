@@ -28,10 +28,10 @@ from modelhound.records import (
     pack_items,
     silent,
 )
-from modelhound.scores import FeatureSet, Groundwork, Scores, score
+from modelhound.scores import Begun, FeatureSet, Groundwork, Scores, begin, finish
 from modelhound.settings import ACCURACY_SCORERS, SearchSettings, decisive_scorer
 
-__all__ = ["Job", "Seen", "make_record", "score_best_layer", "tested_only"]
+__all__ = ["Job", "Seen", "begin_layers", "best_layer", "make_record", "score_best_layer", "tested_only"]
 
 _NOTHING = 0.5  # of what guessing among the classes reaches
 
@@ -90,18 +90,34 @@ def score_best_layer(
     *,
     seed: int,
     timed: Callable[[str], AbstractContextManager[None]],
-    found: Callable[[int, Groundwork], None] = lambda place, groundwork: None,
 ) -> tuple[Scores, int]:
-    """The scores of the layer that the decisive scorer likes best, and its place.
+    """The scores of the layer that the decisive scorer likes best, and its place."""
+    return best_layer(finish(begin_layers(layers, scorers, seed=seed, timed=timed), timed=timed), scorers)
 
-    `found` is told what was found of each layer that would serve for other targets too.
+
+def begin_layers(
+    layers: Sequence[FeatureSet],
+    scorers: Sequence[str],
+    *,
+    seed: int,
+    timed: Callable[[str], AbstractContextManager[None]],
+    found: Callable[[int, Groundwork], None] = lambda place, groundwork: None,
+) -> list[Begun]:
+    """What can be said of each layer before anything is learned.
+
+    `found` is told what was found of each that would serve for other targets too.
     """
-    decisive = decisive_scorer(scorers)
     by_layer = []
     for place, layer in enumerate(layers):
-        scored = score(layer, scorers, seed=seed, timed=timed)
-        found(place, scored.groundwork)
-        by_layer.append(dataclasses.replace(scored, groundwork=Groundwork()))  # large, and not needed any more
+        begun = begin(layer, scorers, seed=seed, timed=timed)
+        found(place, begun.groundwork)
+        by_layer.append(dataclasses.replace(begun, groundwork=Groundwork()))  # large, and not needed any more
+    return by_layer
+
+
+def best_layer(by_layer: Sequence[Scores], scorers: Sequence[str]) -> tuple[Scores, int]:
+    """The scores of the layer that the decisive scorer likes best, and its place."""
+    decisive = decisive_scorer(scorers)
     best = max(range(len(by_layer)), key=lambda place: by_layer[place].values[decisive].value)
     return by_layer[best], best
 

@@ -62,6 +62,7 @@ def _run_race(job: Job) -> dict[str, NDArray[np.float64]]:
                 planned=lambda plan: job.tell(describe_plan(plan)),
             )
             aside.wait()
+            race.settle()
             race.judge(items.stop)
         race.show_best()
         if session.trouble is not None:

@@ -3,10 +3,13 @@
 In:  a FeatureSet                      (made by `features`)
 Out: one Score for each scorer asked   (ranked by `analysis`), or why there is none
 Nothing here knows models, files or clocks; `timed` lets a caller who owns a clock time each scorer.
+
+What has to be learned can be learned for several models at once, which on a GPU takes hardly longer than for one: `begin` does
+all the rest, and `finish` ends what was begun of any number of models. `score` does both for one.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -17,10 +20,23 @@ from modelhound.scores.algebra import BLOCK_BYTES, Algebra
 from modelhound.scores.feature_set import FeatureSet, Missing, Score
 from modelhound.scores.groundwork import Groundwork
 from modelhound.scores.knn import BLOCK_ROWS
+from modelhound.scores.learning import Learning
+from modelhound.scores.logistic import MOST_TOGETHER, regress
 from modelhound.scores.registry import REGISTRY
 from modelhound.settings import SCORERS_BEYOND_CLASSES, Task
 
-__all__ = ["FeatureSet", "Groundwork", "Score", "Scores", "score", "scoring_bytes"]
+__all__ = [
+    "MOST_TOGETHER",
+    "Begun",
+    "FeatureSet",
+    "Groundwork",
+    "Score",
+    "Scores",
+    "begin",
+    "finish",
+    "score",
+    "scoring_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +54,27 @@ def untimed(scorer: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Begun:
+    """Scores of one model, some of which may wait for what is learned."""
+
+    results: Mapping[str, Score | Missing | Learning]
+    groundwork: Groundwork
+    """What was found on the way and would serve for other targets of the same items too."""
+    features: torch.Tensor
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be learned."""
+        return not any(isinstance(each, Learning) for each in self.results.values())
+
+    @property
+    def num_bytes(self) -> int:
+        """What is held for as long as something waits to be learned, and once more while that is done."""
+        waiting = [each.problem.num_bytes for each in self.results.values() if isinstance(each, Learning)]
+        return self.features.nbytes + 2 * sum(waiting) if waiting else 0
+
+
 def score(
     feature_set: FeatureSet,
     scorers: Sequence[str],
@@ -49,21 +86,49 @@ def score(
 
     What scorers share is computed once, by the first of them that needs it, and so counts into that one's time.
     """
+    return finish([begin(feature_set, scorers, seed=seed, timed=timed)], timed=timed)[0]
+
+
+def begin(
+    feature_set: FeatureSet,
+    scorers: Sequence[str],
+    *,
+    seed: int,
+    timed: Callable[[str], AbstractContextManager[None]] = untimed,
+) -> Begun:
+    """The same, but for what has to be learned."""
     _check_scorers(scorers, feature_set.task)
     _check_targets(feature_set)
     _check_finite(feature_set)
     algebra = Algebra(feature_set)
-    values, missing = {}, {}
+    results: dict[str, Score | Missing | Learning] = {}
     with torch.no_grad():
         for name in scorers:
             with timed(name):
-                result = REGISTRY[name](algebra, seed=seed)
-            if isinstance(result, Missing):
-                missing[name] = result.reason
-            else:
-                _check_score(name, result)
-                values[name] = result
-    return Scores(values=values, missing=missing, groundwork=algebra.groundwork)
+                results[name] = REGISTRY[name](algebra, seed=seed)
+    return Begun(results=results, groundwork=algebra.groundwork, features=feature_set.features)
+
+
+def finish(begun: Sequence[Begun], *, timed: Callable[[str], AbstractContextManager[None]] = untimed) -> list[Scores]:
+    """The scores of each, when what is left to be learned was learned for all of them at once."""
+    results = [dict(each.results) for each in begun]
+    for name in dict.fromkeys(name for each in results for name in each):
+        waiting = [(each, left) for each in results if isinstance(left := each.get(name), Learning)]
+        if not waiting:
+            continue
+        with timed(name), torch.no_grad():
+            solved = regress([left.problem for _, left in waiting])
+            for (each, left), solution in zip(waiting, solved, strict=True):
+                each[name] = left.judge(solution)
+    return [_sum_up(each, one.groundwork) for each, one in zip(results, begun, strict=True)]
+
+
+def _sum_up(results: Mapping[str, Score | Missing | Learning], groundwork: Groundwork) -> Scores:
+    values = {name: each for name, each in results.items() if isinstance(each, Score)}
+    for name, value in values.items():
+        _check_score(name, value)
+    missing = {name: each.reason for name, each in results.items() if isinstance(each, Missing)}
+    return Scores(values=values, missing=missing, groundwork=groundwork)
 
 
 def scoring_bytes(num_items: int, num_features: int, num_classes: int) -> int:

@@ -43,6 +43,7 @@ class Algebra:
     """Shared intermediate results for one FeatureSet. All tensors are float64, on the features' device."""
 
     def __init__(self, feature_set: FeatureSet) -> None:
+        self._feature_set = feature_set
         self.task = feature_set.task
         self.features = feature_set.features
         self.source_probabilities = feature_set.source_probabilities
@@ -52,6 +53,10 @@ class Algebra:
         self._given = feature_set.groundwork
         self._nearest, self._freedoms = feature_set.groundwork.nearest, feature_set.groundwork.freedoms
         self._splits: dict[int, Split] = {}
+
+    def without_results(self) -> "Algebra":
+        """The same with nothing computed: results are large, and who needs the features later may not need them."""
+        return Algebra(self._feature_set)
 
     @property
     def is_tall(self) -> bool:

@@ -9,8 +9,8 @@ row of W, with a curvature of their own and without a penalty. The two large pro
 more than is needed to get as near as we go.
 
 On a device a step is thirty small pieces of work, one after the other, for which Python and the device take far longer than
-for what they compute: each that is left out counts, whatever it computes. And regressions that several threads ask for at about
-the same time are done as one, with a batch dimension.
+for what they compute: each that is left out counts, whatever it computes. And regressions of one shape are done as one, with a
+batch dimension: sixteen hardly take longer than one.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -20,10 +20,12 @@ from typing import Any
 import torch
 
 from modelhound.scores.algebra import Algebra
-from modelhound.scores.combining import Combining
 from modelhound.scores.descent import descend, multiply
 
-__all__ = ["Regression", "prepare", "regress"]
+__all__ = ["MOST_TOGETHER", "Regression", "prepare", "regress"]
+
+MOST_TOGETHER = 16
+"""Regressions that are done as one, where memory suffices."""
 
 _MOST_STEPS = 100
 # Stop when no component of the gradient is larger. Held-out accuracy is then within 0.2 points of that at the minimum, which
@@ -33,7 +35,7 @@ _PRODUCTS = torch.float32
 _CACHED_BYTES, _FEWEST_ROWS = 2 * 2**20, 512
 _MOST_HISTORY = 10  # pairs of steps and gradients that L-BFGS remembers,
 _HISTORY_BYTES = 128 * 2**20  # fewer where ten thousand classes make them large
-_MOST_TOGETHER, _TOGETHER_BYTES = 16, 2 * 2**30
+_TOGETHER_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,11 +47,16 @@ class Regression:
     places: torch.Tensor | None  # [num_items]: the class of each item; None where an item may have several labels
     labels_of: Callable[[slice], torch.Tensor] | None  # of some items, [num_outputs, some items], where it may
     num_outputs: int
-    ready: Any  # an event on the stream that made these tensors; None on a CPU
+    ready: Any  # an event on the stream that made these tensors, since another may solve it; None on a CPU
 
     @property
     def num_components(self) -> int:
         return (self.inputs.shape[1] + 1) * self.num_outputs
+
+    @property
+    def num_bytes(self) -> int:
+        """Of what it holds."""
+        return self.inputs.nbytes + self.steer.nbytes
 
 
 def prepare(
@@ -87,13 +94,22 @@ def prepare(
     )
 
 
-def regress(problem: Regression) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights, [num_columns, num_outputs], and intercepts of least penalised loss."""
-    if problem.ready is None:
-        (place,) = _solve([problem])
-    else:
-        place = _COMBINING.bring(problem)
-        place.record_stream(torch.cuda.current_stream(place.device))  # another thread may have made it, on its own
+def regress(problems: Sequence[Regression]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Of each weights, [num_columns, num_outputs], and intercepts of least penalised loss."""
+    kinds: dict[Hashable, list[int]] = {}
+    for place, problem in enumerate(problems):
+        kinds.setdefault(_kind(problem), []).append(place)
+    found: dict[int, torch.Tensor] = {}
+    for places in kinds.values():
+        most = _most_together(problems[places[0]])
+        for start in range(0, len(places), most):
+            some = places[start : start + most]
+            found |= zip(some, _solve([problems[place] for place in some]), strict=True)
+    return [_weigh(found[place], problem) for place, problem in enumerate(problems)]
+
+
+def _weigh(place: torch.Tensor, problem: Regression) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights and intercepts from L'W."""
     found = _unsteer(place[None], problem.steer[None])[0]
     return found[:, :-1].T, found[:, -1]
 
@@ -106,8 +122,10 @@ def _kind(problem: Regression) -> Hashable:
 
 
 def _most_together(problem: Regression) -> int:
-    num_bytes = problem.inputs.nbytes + problem.steer.nbytes + 8 * 4 * _MOST_HISTORY * problem.num_components
-    return max(1, min(_MOST_TOGETHER, _TOGETHER_BYTES // num_bytes))
+    if not problem.inputs.is_cuda:
+        return 1  # where nothing is gained
+    num_bytes = problem.num_bytes + 8 * 4 * _MOST_HISTORY * problem.num_components
+    return max(1, min(MOST_TOGETHER, _TOGETHER_BYTES // num_bytes))
 
 
 def _solve(problems: Sequence[Regression]) -> list[torch.Tensor]:
@@ -139,13 +157,7 @@ def _solve(problems: Sequence[Regression]) -> list[torch.Tensor]:
 
     start = first.steer.new_zeros(len(problems), first.num_components)
     history = max(2, min(_MOST_HISTORY, _HISTORY_BYTES // (16 * first.num_components)))
-    found = descend(evaluate, start, most_steps=_MOST_STEPS, history=history, largest_slope=_GRADIENT)
-    if found.is_cuda:  # the threads that wait for it go on on other streams
-        torch.cuda.current_stream(found.device).synchronize()
-    return list(found)
-
-
-_COMBINING = Combining(_solve, kind=_kind, most=_most_together)
+    return list(descend(evaluate, start, most_steps=_MOST_STEPS, history=history, largest_slope=_GRADIENT))
 
 
 def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

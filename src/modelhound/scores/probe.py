@@ -29,6 +29,7 @@ import torch
 
 from modelhound.scores.algebra import Algebra
 from modelhound.scores.feature_set import Score
+from modelhound.scores.learning import Learning
 from modelhound.scores.logistic import Regression, prepare, regress
 from modelhound.scores.outcomes import judge_items
 from modelhound.scores.products import add_square, mirror
@@ -54,10 +55,16 @@ class Probe:
         return torch.addmm(self.intercepts, standardised, self.weights)
 
 
-def score_by_probe(algebra: Algebra, *, seed: int) -> Score:
-    """The mean outcome of a linear layer on a held-out fifth of the items."""
+def score_by_probe(algebra: Algebra, *, seed: int) -> Score | Learning:
+    """The mean outcome of a linear layer on a held-out fifth of the items, once it is trained."""
     split = algebra.split(seed)
-    return judge_probe(fit_probe(algebra, split), algebra, split)
+    untrained = _Untrained(algebra, split)
+    bare = algebra.without_results()
+    if untrained.problem is None:
+        return judge_probe(untrained.with_weights(None), bare, split)
+    return Learning(
+        problem=untrained.problem, judge=lambda found: judge_probe(untrained.with_weights(found), bare, split)
+    )
 
 
 def judge_probe(probe: Probe, algebra: Algebra, split: Split) -> Score:
@@ -72,22 +79,41 @@ def judge_probe(probe: Probe, algebra: Algebra, split: Split) -> Score:
 
 def fit_probe(algebra: Algebra, split: Split) -> Probe:
     """Train on the items that are not held out."""
-    inputs, scale = split.inputs, split.scale
-    rotation = None
-    if algebra.is_tall:
-        second_moments = _find_second_moments(algebra, split)
-    else:
-        # Fewer items than features: weights outside the items' span stay 0, so search within it.
-        rotation, triangle = torch.linalg.qr(inputs.double().T)
-        inputs = triangle.T.contiguous()
-        second_moments = inputs.T @ inputs / len(inputs)
-    task = _Task(algebra, split)
-    weights = second_moments.new_zeros(algebra.num_features, algebra.num_classes)
-    intercepts = task.certain.clone()
-    if task.num_learned:
-        found, intercepts[task.learned] = regress(task.regression(inputs, second_moments))
-        weights[:, task.learned] = found if rotation is None else rotation @ found
-    return Probe(mean=split.mean, scale=scale, weights=weights, intercepts=intercepts)
+    untrained = _Untrained(algebra, split)
+    return untrained.with_weights(None if untrained.problem is None else regress([untrained.problem])[0])
+
+
+class _Untrained:
+    """A linear layer whose weights are still to be found. It holds no more than that takes: many may wait for theirs."""
+
+    problem: Regression | None
+    """None where there is nothing to learn."""
+
+    def __init__(self, algebra: Algebra, split: Split) -> None:
+        self._split, self._num_features = split, algebra.num_features
+        self._task = _Task(algebra.without_results(), split)
+        self._rotation = self.problem = None
+        if not self._task.num_learned:
+            return
+        inputs = split.inputs
+        if algebra.is_tall:
+            second_moments = _find_second_moments(algebra, split)
+        else:
+            # Fewer items than features: weights outside the items' span stay 0, so search within it.
+            self._rotation, triangle = torch.linalg.qr(inputs.double().T)
+            inputs = triangle.T.contiguous()
+            second_moments = inputs.T @ inputs / len(inputs)
+        self.problem = self._task.regression(inputs, second_moments)
+
+    def with_weights(self, found: tuple[torch.Tensor, torch.Tensor] | None) -> Probe:
+        """The layer with what was found for its problem."""
+        task = self._task
+        weights = self._split.mean.new_zeros(self._num_features, len(task.certain))
+        intercepts = task.certain.clone()
+        if found is not None:
+            learned, intercepts[task.learned] = found
+            weights[:, task.learned] = learned if self._rotation is None else self._rotation @ learned
+        return Probe(mean=self._split.mean, scale=self._split.scale, weights=weights, intercepts=intercepts)
 
 
 def _find_second_moments(algebra: Algebra, split: Split) -> torch.Tensor:

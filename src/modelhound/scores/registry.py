@@ -14,6 +14,7 @@ from modelhound.scores.gbc import score_by_gbc
 from modelhound.scores.hscore import score_by_hscore
 from modelhound.scores.hscore_shrunk import score_by_hscore_shrunk
 from modelhound.scores.knn import score_by_knn
+from modelhound.scores.learning import Learning
 from modelhound.scores.leep import score_by_leep
 from modelhound.scores.logme import score_by_logme
 from modelhound.scores.nleep import score_by_nleep
@@ -27,9 +28,12 @@ __all__ = ["REGISTRY", "Scorer"]
 
 
 class Scorer(Protocol):
-    """Judges features; takes from the algebra what it needs, and from the seed whatever it draws."""
+    """Judges features; takes from the algebra what it needs, and from the seed whatever it draws.
 
-    def __call__(self, algebra: Algebra, *, seed: int) -> Score | Missing: ...
+    One that has to learn first may leave that to whoever learns for several models at once.
+    """
+
+    def __call__(self, algebra: Algebra, *, seed: int) -> Score | Missing | Learning: ...
 
 
 REGISTRY: dict[str, Scorer] = {
