@@ -19,9 +19,9 @@ from modelhound.meter import Lanes
 
 __all__ = ["Aside"]
 
-# On a device scoring is many small steps, between which it would wait. What most of them belong to is done as one for all
-# threads that have come to it (see `scores.logistic`), which takes some threads (benchmarks/results/engine_202611.md).
-_SCORERS_AT_ONCE = 4
+# On a device scoring is many small steps, between which it would wait. Each thread more makes all others slower, those that
+# run networks too; with one, all wait while something is learned of many models (benchmarks/results/engine_202611.md).
+_SCORERS_AT_ONCE = 2
 _MOST_WAITING = 8  # features that are scored or kept or wait for it, all of them on the device
 _WARM_UP_SECONDS = 60.0  # after which the threads stop waiting for each other
 

@@ -6,7 +6,7 @@ Nothing here knows how features were made.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -133,10 +133,14 @@ def make_record(
     scores: Scores,
     layer: int,
     *,
-    phases: tuple[PhaseSamples, ...],
+    phases: Iterable[PhaseSamples],
     wall_seconds: float,
     peak_memory_bytes: int,
 ) -> ModelMeasured:
+    """The record; a phase that was come to several times, in rungs of a race, has all of its samples."""
+    samples: dict[str, list[float]] = {}
+    for each in phases:
+        samples.setdefault(each.phase, []).extend(each.seconds)
     return ModelMeasured(
         model=str(seen.model),
         stamp=seen.stamp,
@@ -147,7 +151,7 @@ def make_record(
         item_scores={
             name: pack_items(each.item_scores) for name, each in scores.values.items() if each.item_scores is not None
         },
-        phases=phases,
+        phases=tuple(PhaseSamples(phase=phase, seconds=tuple(spent)) for phase, spent in samples.items()),
         wall_seconds=wall_seconds,
         peak_memory_bytes=peak_memory_bytes,
         notes=tuple(_notes(seen, dataset, scores, layer)),
