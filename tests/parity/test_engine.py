@@ -17,6 +17,7 @@ from modelhound.data.decode import decode
 from modelhound.features import arrange, extract_features, suitable_batch, supply, surveying
 from modelhound.features.many import Session
 from modelhound.launch.arithmetic import try_bf16
+from modelhound.measuring import deciding
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, find_models, source_of
 from modelhound.settings import ModelSettings
@@ -262,7 +263,10 @@ def test_a_search_of_texts_gives_the_same_ranking_as_the_plain_one(tmp_path: Pat
     assert fast.notes == plain.notes
 
 
-def test_the_score_of_a_model_that_is_dropped_is_that_of_the_items_it_was_tested_on(tmp_path: Path) -> None:
+def test_the_score_of_a_model_that_is_dropped_is_that_of_the_items_it_was_tested_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deciding, "_JUDGE_SECONDS", {"cpu": 0.0})  # small networks: else it would not pay to race
     found = modelhound.search(
         "fashion",
         "zoo:resnet-shapes*,zoo:resnet-garments_a",
@@ -273,9 +277,10 @@ def test_the_score_of_a_model_that_is_dropped_is_that_of_the_items_it_was_tested
         run=tmp_path / "run",
         device="cpu",
     )
-    assert {each.num_items for each in found.dropped} == {100}
+    assert 100 in {each.num_items for each in found.dropped}
     for each in found.dropped:
-        assert 20 * each.score == pytest.approx(round(20 * each.score))  # the probe tests a fifth of them
+        num_tested = each.num_items // 5  # which the probe does not learn from
+        assert num_tested * each.score == pytest.approx(round(num_tested * each.score))
     assert max(each.score for each in found.dropped) > 0.4
 
 

@@ -56,7 +56,7 @@ def test_a_repeated_search_in_a_new_run_folder_scores_nothing_and_reads_the_best
 ) -> None:
     options: dict[str, Any] = {"models": "zoo:resnet-glyphs,zoo:vit-rotation", "limit": 80}
     first = modelhound.search("digits", run=tmp_path / "first", **options)
-    monkeypatch.setattr(scoring, "score", no_scorer)
+    monkeypatch.setattr(scoring, "begin", no_scorer)
     read: list[str] = []
     recall = Remembered.recall
 
@@ -82,7 +82,7 @@ def test_scores_of_another_question_are_not_taken_for_an_answer(
 ) -> None:
     options: dict[str, Any] = {"models": "zoo:vit-rotation", "limit": 80}
     modelhound.search("digits", run=tmp_path / "first", **options)
-    monkeypatch.setattr(scoring, "score", no_scorer)
+    monkeypatch.setattr(scoring, "begin", no_scorer)
     result = modelhound.search("digits", run=tmp_path / "second", **{**options, **change})
     assert "somebody scores" in result.failures[0].error
 

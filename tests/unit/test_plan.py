@@ -22,6 +22,7 @@ from modelhound.plan import (
     Step,
     explain_plan,
     forecast_plan,
+    halving_spares,
     make_plan,
     peak_bytes,
 )
@@ -500,3 +501,16 @@ def walk(nodes: Sequence[ExplainedNode]) -> Iterator[ExplainedNode]:
 def test_planning_does_not_load_torch() -> None:
     code = "import sys, modelhound.plan; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_dropping_every_other_model_spares_what_nobody_else_needs() -> None:
+    """A segment takes a second an item here."""
+    apart = make_plan([chain("one", "ab"), chain("two", "cd")], num_items=10, costs=COSTS)
+    assert halving_spares(apart) == pytest.approx(10 * (1 + 1))
+    trunk = make_plan([chain("one", "aaax"), chain("two", "aaay")], num_items=10, costs=COSTS)
+    # each end with a chance of a half, the trunk only where both are dropped
+    assert halving_spares(trunk) == pytest.approx(10 * (0.5 + 0.5 + 3 / 4))
+    many = make_plan(
+        [chain(str(number), [*"ab", segment(f"x{number}")]) for number in range(3000)], num_items=1, costs=COSTS
+    )
+    assert halving_spares(many) == pytest.approx(3000 / 2)

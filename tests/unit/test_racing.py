@@ -142,28 +142,28 @@ def test_clearly_worse_models_are_mostly_dropped() -> None:
 
 def test_rungs_stay_where_running_is_dear() -> None:
     sizes = (100, 400, 1600, 8000)
-    assert worthwhile_rungs(sizes, forward_seconds_per_item=1.0, judge_seconds=1.0) == sizes
+    assert worthwhile_rungs(sizes, spared_seconds_per_item=0.5, judge_seconds=1.0) == sizes
 
 
 def test_rungs_go_where_judging_is_dearer_than_what_they_save() -> None:
-    assert worthwhile_rungs((100, 400, 2000), forward_seconds_per_item=1e-6, judge_seconds=1.0) == (2000,)
+    assert worthwhile_rungs((100, 400, 2000), spared_seconds_per_item=5e-7, judge_seconds=1.0) == (2000,)
 
 
 @pytest.mark.parametrize("judge_seconds", [151.0, 799.0])
 def test_a_rung_may_go_while_the_next_one_stays(judge_seconds: float) -> None:
     """From 400 on 800 item-seconds can be hoped for, from 100 on only 150."""
-    assert worthwhile_rungs((100, 400, 2000), forward_seconds_per_item=1.0, judge_seconds=judge_seconds) == (400, 2000)
+    assert worthwhile_rungs((100, 400, 2000), spared_seconds_per_item=0.5, judge_seconds=judge_seconds) == (400, 2000)
 
 
 def test_a_rung_that_would_pay_only_without_the_next_is_judged_against_the_next_that_stays() -> None:
     """900 to 1000 saves 50, too little, so 500 is judged against 1000 and saves 250."""
-    assert worthwhile_rungs((500, 900, 1000), forward_seconds_per_item=1.0, judge_seconds=60.0) == (500, 1000)
+    assert worthwhile_rungs((500, 900, 1000), spared_seconds_per_item=0.5, judge_seconds=60.0) == (500, 1000)
 
 
 @pytest.mark.parametrize("judge_seconds", [0.0, 1e9])
 def test_the_last_rung_is_always_all_items(judge_seconds: float) -> None:
-    assert worthwhile_rungs((300,), forward_seconds_per_item=0.0, judge_seconds=judge_seconds) == (300,)
-    assert worthwhile_rungs((100, 800), forward_seconds_per_item=1e-3, judge_seconds=judge_seconds)[-1] == 800
+    assert worthwhile_rungs((300,), spared_seconds_per_item=0.0, judge_seconds=judge_seconds) == (300,)
+    assert worthwhile_rungs((100, 800), spared_seconds_per_item=5e-4, judge_seconds=judge_seconds)[-1] == 800
 
 
 def behind(*num_missed: int, num_items: int = 2000) -> dict[str, np.ndarray]:

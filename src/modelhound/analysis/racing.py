@@ -81,15 +81,14 @@ def rung_sizes(num_items: int, num_groups: int) -> tuple[int, ...]:
     return (*sizes, num_items)
 
 
-def worthwhile_rungs(sizes: Sequence[int], *, forward_seconds_per_item: float, judge_seconds: float) -> tuple[int, ...]:
-    """The rungs that pay: one is left out if judging it takes longer than what it can be hoped to save.
+def worthwhile_rungs(sizes: Sequence[int], *, spared_seconds_per_item: float, judge_seconds: float) -> tuple[int, ...]:
+    """The rungs that pay: one is left out if judging it takes longer than what it can be hoped to spare.
 
-    A rung may drop half of the models, which then do without the items up to the next one. `forward_seconds_per_item` is for
-    all models together.
+    A rung may drop half of the models, which then do without the items up to the next one: `spared_seconds_per_item`.
     """
     kept = [sizes[-1]]
     for size in reversed(sizes[:-1]):
-        if forward_seconds_per_item * (kept[0] - size) / 2 > judge_seconds:
+        if spared_seconds_per_item * (kept[0] - size) > judge_seconds:
             kept.insert(0, size)
     return tuple(kept)
 

@@ -18,7 +18,7 @@ from modelhound.data.choosing import choose_balanced, strata
 from modelhound.features.many import Session
 from modelhound.measuring.scoring import Job
 from modelhound.meter import Lanes, choose_precision
-from modelhound.plan import ExplainedNode, Plan, explain_plan, forecast_plan
+from modelhound.plan import ExplainedNode, Plan, explain_plan, forecast_plan, halving_spares
 from modelhound.records import ModelDropped, PlanMade, PlanNode
 from modelhound.settings import DEFAULT_TOP
 
@@ -76,7 +76,7 @@ def decide_rungs(job: Job, plan: Plan) -> tuple[int, ...]:
         return sizes
     return worthwhile_rungs(
         sizes,
-        forward_seconds_per_item=forecast_plan(plan).forward_seconds / plan.num_items,
+        spared_seconds_per_item=halving_spares(plan) / plan.num_items,
         judge_seconds=len(plan.chains) * _JUDGE_SECONDS["cpu" if job.device == "cpu" else "cuda"],
     )
 

@@ -16,7 +16,7 @@ Nothing in this room imports torch, opens a file or reads a clock.
 from modelhound.plan.chain import Chain, Costs, Keep, Plan, Segment, Step
 from modelhound.plan.dealing import Deal
 from modelhound.plan.explanation import ExplainedNode, explain_plan
-from modelhound.plan.forecast import Forecast, forecast_plan
+from modelhound.plan.forecast import Forecast, forecast_plan, halving_spares
 from modelhound.plan.memory import peak_bytes
 from modelhound.plan.placing import Parcel, Placement, place_chains
 from modelhound.plan.planning import least_bytes, make_plan
@@ -35,6 +35,7 @@ __all__ = [
     "Step",
     "explain_plan",
     "forecast_plan",
+    "halving_spares",
     "least_bytes",
     "make_plan",
     "peak_bytes",

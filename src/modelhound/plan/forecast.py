@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from modelhound.plan.chain import Costs, Plan, Segment
 from modelhound.plan.memory import peak_bytes
 
-__all__ = ["Forecast", "forecast_plan", "run_seconds_per_item"]
+__all__ = ["Forecast", "forecast_plan", "halving_spares", "run_seconds_per_item"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +98,20 @@ def forecast_plan(plan: Plan) -> Forecast:
         weight_bytes=sum(_distinct_bytes(chain.segments) for chain in plan.chains),
         weight_bytes_read=weight_bytes_read,
     )
+
+
+def halving_spares(plan: Plan) -> float:
+    """Seconds of running that can be hoped to be spared if every other model is dropped, whichever.
+
+    A step runs as long as one model is left that needs it: dropping some of many near-copies spares their last parts only.
+    """
+    num_models = [len(step.finishes) for step in plan.steps]
+    for index in range(len(plan.steps) - 1, -1, -1):  # a source comes before those that continue it
+        source = plan.steps[index].source
+        if source is not None:
+            num_models[source] += num_models[index]
+    seconds = [run_seconds_per_item(step.segments, plan.costs) for step in plan.steps]
+    return plan.num_items * sum(each * 0.5**number for each, number in zip(seconds, num_models, strict=True))
 
 
 def run_seconds_per_item(segments: Sequence[Segment], costs: Costs) -> float:
