@@ -66,6 +66,16 @@ def test_an_unknown_verb_gets_a_page_with_its_words_numbers_failures_machine_and
     assert "zoo:b is &lt;fast&gt;." in text
 
 
+def test_a_page_says_that_earlier_starts_had_another_machine_or_other_versions(tmp_path: Path) -> None:
+    path = write_some_run(tmp_path / "run")
+    newer = msgspec.structs.replace(MACHINE, versions={**MACHINE.versions, "torch": "99.0"})
+    for machine in (MACHINE, newer):
+        with open_run(path, verb="somethingnew", at=AT, settings=read_run(path).settings, identity={}) as run:
+            run.append(RunStarted(at=AT, device="cpu", machine=machine))
+    machine = next(each for each in build_page([read_run(path)]).sections if each.name == "machine")
+    assert machine.lead.endswith(" Earlier starts ran on 1 other machine or with other versions.")
+
+
 def test_a_page_says_what_was_taken_over_from_hound_loader_and_does_not_count_it_as_measured(tmp_path: Path) -> None:
     used = LoaderUsed(batch=16, workers=None, prefetch=None, origin="remembered", found_for="photos")
     path = write_some_run(tmp_path / "run")

@@ -5,7 +5,7 @@ Out: Sections
 Nothing here knows what a verb measures.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from modelhound.analysis.newest import newest_points
@@ -69,7 +69,7 @@ def machine_section(run: Run) -> Section | None:
         (f"start {place}", moment_text(each.at)) for place, each in enumerate(started, start=1)
     ]
     rows += [("device", started[-1].device), *_machine_rows(started[-1].machine)]
-    others = {each.machine for each in started[:-1] if _comparable(each.machine) != _comparable(started[-1].machine)}
+    others = {_comparable(each.machine) for each in started} - {_comparable(started[-1].machine)}
     lead = machine_text(started[-1].machine)
     if others:
         lead += f" Earlier starts ran on {plural(len(others), 'other machine')} or with other versions."
@@ -118,8 +118,8 @@ def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
     return rows if machine.commit is None else [*rows, ("commit of modelhound", machine.commit)]
 
 
-def _comparable(machine: Machine) -> Mapping[str, Any]:
-    return {"cpu": machine.cpu, "gpus": machine.gpus, "versions": tuple(machine.versions.items())}
+def _comparable(machine: Machine) -> Hashable:
+    return machine.cpu, machine.gpus, tuple(machine.versions.items())
 
 
 def _setting_text(value: Any) -> str:
