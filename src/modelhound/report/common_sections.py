@@ -8,9 +8,9 @@ Nothing here knows what a verb measures.
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from modelhound.analysis.newest import newest_points
+from modelhound.analysis.newest import newest_failures, newest_pairs_failed, newest_points
 from modelhound.analysis.wording import bytes_text, moment_text, plural
-from modelhound.records import Failure, ItemSkipped, LoaderUsed, Machine, PairFailed, RunStarted
+from modelhound.records import ItemSkipped, LoaderUsed, Machine, RunStarted
 from modelhound.report.commands import command_to_repeat
 from modelhound.report.parts import Cell, Column, Commands, Section, Table
 from modelhound.store import Run
@@ -29,13 +29,13 @@ def kicker(run: Run) -> str:
 
 
 def find_failures(run: Run) -> list[tuple[str, str, str]]:
-    """What failed, where, and why: models, points of a sweep, pairs of loader settings."""
-    found = [(each.model, each.phase, each.error) for each in run.of(Failure)]
+    """What failed, where, and why: models, points of a sweep, pairs of loader settings; not what a later start has done."""
+    found = [(each.model, each.phase, each.error) for each in newest_failures(run.records)]
     for each in newest_points(run.records)[1].values():
         point = each.point
         what = f"{point.model}, {point.shape_text}, {point.precision} on {point.device}"
         found.append((what, each.why, each.message or ("" if each.tried else "known before it was tried")))
-    for pair in run.of(PairFailed):
+    for pair in newest_pairs_failed(run.records):
         what = f"{pair.for_model or 'loading alone'}, {pair.batch} x {pair.workers}"
         found.append((what, pair.phase, pair.error))
     return list(dict.fromkeys(found))
