@@ -22,11 +22,12 @@ from modelhound.analysis.breakeven import (
     published_counts,
 )
 from modelhound.analysis.breakeven_findings import Asked, Timed, _pace_text, find_breakeven
+from modelhound.analysis.breakeven_wording import cost_text
 from modelhound.errors import RequestError
 from modelhound.records import BreakevenFindings, FeaturesTimed, SearchTimed, TrainingTimed
 from modelhound.report.analysis_text import write_analysis
 from modelhound.report.breakeven_charts import breakeven_charts
-from modelhound.report.breakeven_text import breakeven_analysis, cost_text
+from modelhound.report.breakeven_text import breakeven_analysis
 from modelhound.report.charts import spec
 from modelhound.settings import BreakevenSettings
 from modelhound.verbs.breakeven import _precision_notes
