@@ -129,7 +129,7 @@ def _ratios(findings: BreakevenFindings) -> str:
         rows.append([row.model, f"{row.num_items:,}", f"{row.seconds['extract']:.2f} s", *cells])
     heads = [name for mode in modes for name in (f"{TRAININGS[mode]}>", "against features>")]
     epochs = findings.rows[0].num_epochs if findings.rows else 0
-    return f"{epochs} epochs each, 80 % of the items to learn from and 20 % to test on:\n\n" + markdown_table(
+    return f"{epochs} epochs each, 80% of the items to learn from and 20% to test on:\n\n" + markdown_table(
         ["model", "items>", "features>", *heads], rows
     )
 
