@@ -1,4 +1,8 @@
-"""What other people's packages need before they can be imported here.
+"""What other people's packages need before they can be imported here, and what their work needs of a process.
+
+In:  a package to import, or how this process is to treat freed memory and threads that wait
+Out: the module; whether the system took it
+Nothing here knows a model or a verb.
 
 torchvision's wheels carry compiled operators that are built against one build of torch. Beside another build (a CPU torch
 beside the registry's CUDA torchvision is the usual case) they do not load, and then `import torchvision` itself ends with

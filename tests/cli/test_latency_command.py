@@ -120,7 +120,7 @@ def test_runs_are_compared_and_a_slow_one_fails_the_build(capsys: pytest.Capture
     assert "1.30" in out
     code, out, _ = hound(capsys, "latency", "--compare", old, slow, "--fail-if-slower", "5%")
     assert code == 1
-    assert "slower by more than 5 %" in out
+    assert "slower by more than 5%" in out
     code, out, _ = hound(capsys, "latency", "--compare", old, same, "--fail-if-slower", "5%", "--json")
     assert code == 0
     assert json.loads(out)["slower"] is False

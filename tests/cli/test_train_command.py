@@ -251,3 +251,12 @@ def test_shares_of_many_phases_fit_the_terminal_and_make_a_whole(
     assert {"forward", "backward", "other"} <= set(header.split())
     assert ("first batch" in header) == (columns == "160")
     assert sum(float(part) for part in re.findall(r"([\d.]+)%", rows[0])) == pytest.approx(100)
+
+
+def test_ranks_that_spent_their_time_on_nothing_in_particular_are_a_table_too(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["train"])
+    trained, rank = run.of(ModelTrained)[0], run.of(RankTrained)[0]
+    console = open_console()
+    with console.capture() as captured:
+        console.print(_phases_table([(trained, rank, {"other": 1.0})] * 2, console))
+    assert captured.get().count("100.0%") == 2

@@ -22,13 +22,15 @@ from modelhound.analysis.breakeven import (
     published_counts,
 )
 from modelhound.analysis.breakeven_findings import Asked, Timed, _pace_text, find_breakeven
+from modelhound.analysis.breakeven_wording import cost_text
 from modelhound.errors import RequestError
 from modelhound.records import BreakevenFindings, FeaturesTimed, SearchTimed, TrainingTimed
 from modelhound.report.analysis_text import write_analysis
 from modelhound.report.breakeven_charts import breakeven_charts
-from modelhound.report.breakeven_text import breakeven_analysis, cost_text
+from modelhound.report.breakeven_text import breakeven_analysis
 from modelhound.report.charts import spec
 from modelhound.settings import BreakevenSettings
+from modelhound.verbs.breakeven import _precision_notes
 
 
 def test_the_published_figures_alone_give_22_and_125_models() -> None:
@@ -317,3 +319,9 @@ def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None
 def test_bad_requests_say_what_is_allowed(options: dict[str, object], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         BreakevenSettings("digits", **options)  # type: ignore[arg-type]
+
+
+def test_a_search_one_after_the_other_is_told_to_be_in_fp32_only_where_the_rest_is_not() -> None:
+    (note,) = _precision_notes(BreakevenSettings(data="digits", precision="bf16"), "cpu")
+    assert "one model after the other in fp32" in note
+    assert _precision_notes(BreakevenSettings(data="digits"), "cpu") == ()

@@ -59,7 +59,7 @@ def test_one_slow_point_among_many_fails_the_build_and_is_named() -> None:
     new = run("new", *(point(name, 1.4 if name == "p7" else 1.0, noise=0.005, seed=1) for name in names))
     comparison = compare_runs(old, new)
     assert comparison.slower
-    assert comparison.runs[0].sentence.endswith("1 slower by more than 5 %, 19 the same within 5 % (see p7)")
+    assert comparison.runs[0].sentence.endswith("1 slower by more than 5%, 19 the same within 5% (see p7)")
 
 
 def test_a_small_slow_down_of_all_points_is_seen_in_the_whole() -> None:
@@ -94,7 +94,7 @@ def test_points_that_fail_or_are_missing_are_rows() -> None:
     }
     assert compared.not_here == ("gone",)
     assert compared.slower  # what worked and fails now is worse than slow
-    assert "over 1 point: 1 the same within 5 %, 1 failing now" in compared.sentence
+    assert "over 1 point: 1 the same within 5%, 1 failing now" in compared.sentence
 
 
 def test_several_runs_are_each_compared_with_the_first() -> None:
@@ -144,7 +144,7 @@ def test_requests_that_make_no_sense_are_refused() -> None:
     old = run("old", point("a", 1.0))
     with pytest.raises(RequestError, match="expected two or more runs"):
         compare_runs(old)
-    with pytest.raises(RequestError, match=r"0\.05 is 5 %"):
+    with pytest.raises(RequestError, match=r"0\.05 is 5%"):
         compare_runs(old, old, limit=-0.05)
     with pytest.raises(RequestError, match="between 0 and 1"):
         compare_runs(old, old, confidence=1.0)

@@ -1,9 +1,12 @@
 """A ranking says how sure it is: known answers on constructed items."""
 
+import zlib
+
 import numpy as np
 import pytest
 
 from modelhound.analysis.ranking import rank_agreement, rank_models, resample_means
+from modelhound.errors import StoreError
 from modelhound.records import ModelDropped, ModelMeasured, pack_items, unpack_items
 
 
@@ -28,6 +31,14 @@ def hits(num_right: int, num_items: int = 400) -> np.ndarray:
 def test_packed_items_come_back() -> None:
     values = np.array([0.0, 1.0, np.nan, 0.25], dtype=np.float32)
     np.testing.assert_array_equal(unpack_items(pack_items(values)), values)
+
+
+@pytest.mark.parametrize(
+    "packed", [b"", b"not packed at all", zlib.compress(b"half a number: abc"), pack_items(np.ones(9))[:-2]]
+)
+def test_scores_that_nobody_packed_are_refused_in_a_sentence(packed: bytes) -> None:
+    with pytest.raises(StoreError, match=r"cannot read a record: .* do not trust it"):
+        unpack_items(packed)
 
 
 def test_models_stand_best_first_with_the_mean_as_score() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from modelhound.records import Failure, LoaderUsed, ModelDropped, RunStarted
+from modelhound.records import Failure, LoaderUsed, ModelDropped, PairFailed, Record, RunStarted
+from modelhound.report.common_sections import find_failures
 from modelhound.report.flattening import find_sentences, flat_row, flat_table
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
@@ -37,14 +38,16 @@ ANSWER = Answer(
 )
 
 
+DROPPED = ModelDropped(
+    model="zoo:a", stamp="", num_parameters=7, num_items=9, score=0.5, chance=0.1, top=1, seconds=0.002
+)
+
+
 def write_some_run(path: Path) -> Path:
     settings = {"data": "fashion", "models": ["zoo:a", "zoo:b"], "repeat": 3, "quick": True, "run": "x", "seed": None}
-    dropped = ModelDropped(
-        model="zoo:a", stamp="", num_parameters=7, num_items=9, score=0.5, chance=0.1, top=1, seconds=0.002
-    )
     with open_run(path, verb="somethingnew", at=AT, settings=settings, identity={}) as run:
         run.append(RunStarted(at=AT, device="cpu", machine=MACHINE))
-        run.append(dropped)
+        run.append(DROPPED)
         run.append(Failure(model="zoo:c", phase="forward", error="out of memory"))
         run.write_answer(ANSWER, headline="bound by data")
     return path
@@ -64,6 +67,37 @@ def test_an_unknown_verb_gets_a_page_with_its_words_numbers_failures_machine_and
     shown = re.sub(r"</?span[^>]*>|<wbr>", "", text)  # options are never broken into lines, lists are after commas
     assert "hound somethingnew fashion --models zoo:a,zoo:b --repeat 3 --quick</code>" in shown
     assert "zoo:b is &lt;fast&gt;." in text
+
+
+def test_a_page_says_that_earlier_starts_had_another_machine_or_other_versions(tmp_path: Path) -> None:
+    path = write_some_run(tmp_path / "run")
+    newer = msgspec.structs.replace(MACHINE, versions={**MACHINE.versions, "torch": "99.0"})
+    for machine in (MACHINE, newer):
+        with open_run(path, verb="somethingnew", at=AT, settings=read_run(path).settings, identity={}) as run:
+            run.append(RunStarted(at=AT, device="cpu", machine=machine))
+    machine = next(each for each in build_page([read_run(path)]).sections if each.name == "machine")
+    assert machine.lead.endswith(" Earlier starts ran on 1 other machine or with other versions.")
+
+
+def test_what_a_later_start_has_done_is_no_failure_of_the_run_any_more(tmp_path: Path) -> None:
+    path = write_some_run(tmp_path / "run")
+    pair = PairFailed(item_kind="raw", for_model="zoo:a", batch=8, workers=2, phase="load", error="killed")
+
+    def go_on(*records: Record) -> list[tuple[str, str, str]]:
+        with open_run(path, verb="somethingnew", at=AT, settings=read_run(path).settings, identity={}) as run:
+            run.append(RunStarted(at=AT, device="cpu", machine=MACHINE))
+            for record in records:
+                run.append(record)
+        return find_failures(read_run(path))
+
+    failed = ("zoo:c", "forward", "out of memory")
+    assert go_on(pair) == [failed, ("zoo:a, 8 x 2", "load", "killed")], (
+        "a start that has not come to zoo:c says nothing of it"
+    )
+    again = Failure(model="zoo:c", phase="score", error="too few items")
+    assert go_on(again) == [("zoo:c", "score", "too few items")]
+    assert go_on(msgspec.structs.replace(DROPPED, model="zoo:c")) == []
+    assert "failures" not in [section.name for section in build_page([read_run(path)]).sections]
 
 
 def test_a_page_says_what_was_taken_over_from_hound_loader_and_does_not_count_it_as_measured(tmp_path: Path) -> None:

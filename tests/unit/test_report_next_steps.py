@@ -9,7 +9,7 @@ import pytest
 
 from modelhound.cli import app
 from modelhound.records import FinalsAnswer, Ranking, SavedModel
-from modelhound.report.next_steps import after_latency, after_profile, after_search, after_train
+from modelhound.report.next_steps import after_latency, after_loader, after_profile, after_search, after_train
 from modelhound.report.pages import build_page
 from modelhound.report.search_view import SearchView, view_search
 from modelhound.store import read_run
@@ -131,6 +131,37 @@ def test_latency_asks_for_what_would_tell_more(tmp_path: Path) -> None:
     assert after_latency(run, bound="launch", num_untold=2)[0][1].endswith("--seconds 2")
     assert after_latency(run, bound="launch", num_untold=0)[0][1].endswith("--compile")
     assert f"--compare {run.path} --run {run.path}-later" in after_latency(run, bound="compute", num_untold=0)[0][1]
+
+
+def test_what_is_offered_after_timms_way_of_sampling_is_no_request_that_is_refused(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["latency"])
+    asked = msgspec.structs.replace(run, settings={**run.settings, "sampling": "timm"})
+    line = after_latency(asked, bound="launch", num_untold=2)[0][1]
+    assert line.endswith("--seconds 2")
+    assert "--sampling" not in line
+
+
+@pytest.mark.parametrize("verdict", ["auto", "none"])
+def test_of_cached_features_no_verdict_is_promised(tmp_path: Path, verdict: str) -> None:
+    run = read_run(write_verb_runs(tmp_path)["train"])
+    settings = {"data": "photos", "model": ["timm:x"], "mode": "cached", "verdict": verdict}
+    (step,) = after_train(msgspec.structs.replace(run, settings=settings), model="timm:x", bound="")
+    assert step[1] == "hound search photos"
+
+
+def test_what_is_offered_names_whatever_its_models_cannot_be_built_without(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["loader"])
+    asked = {"data": "texts.csv", "models": ["file:a.safetensors", "hf:x/y"], "arch": "zoo:b", "allow_code": ["x/y"]}
+    asking = msgspec.structs.replace(run, settings={**asked, "tokens": 64})
+    needed = "--arch zoo:b --allow-code x/y"
+    ((_, line),) = after_loader(asking)
+    assert line == f"hound search texts.csv --models file:a.safetensors,hf:x/y {needed} --tokens 64"
+    ((_, line),) = after_train(asking, model="file:a.safetensors", bound="data-bound")
+    assert line == f"hound loader texts.csv --models file:a.safetensors {needed} --tokens 64"
+    ((_, line),) = after_profile(asking, bottleneck="forward", models=("file:a.safetensors",))
+    assert line == f"hound latency --models file:a.safetensors {needed}"
+    ((_, line),) = after_profile(asking, bottleneck="data", models=("hf:x/y",))
+    assert "--arch" not in line, "refused where no file needs it"
 
 
 @pytest.mark.parametrize(("bottleneck", "verb"), [("data", "loader"), ("forward", "latency"), ("weights", "search")])

@@ -55,6 +55,15 @@ def test_a_value_that_cannot_be_used_is_refused_with_what_is_allowed(name: str, 
         SearchSettings("digits", **{name: value})  # type: ignore[arg-type]
 
 
+def test_a_name_given_twice_is_refused_because_one_of_them_would_change_nothing() -> None:
+    with pytest.raises(RequestError, match="cannot use text twice in --columns"):
+        SearchSettings("x.csv", columns=("text=a", "label=c", "text=b"))
+    with pytest.raises(RequestError, match="cannot use epochs twice in --assume"):
+        BreakevenSettings("digits", assume=("epochs=20", "epochs=30"))
+    with pytest.raises(RequestError, match="cannot use sets twice in --scenario"):
+        BreakevenSettings("digits", scenario=("epochs=20", "sets=2", "sets=3"))
+
+
 @pytest.mark.parametrize("data", ["", "caf\udce9"])
 def test_a_data_reference_must_be_text(data: str) -> None:
     with pytest.raises(RequestError, match=r"cannot (use --data|open data)"):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from modelhound.analysis.job_lines import GROUPS, Line, find_lines, own_scorings, steady_samples
-from modelhound.analysis.wording import items_text, seconds_text
+from modelhound.analysis.wording import items_text, seconds_text, times_text
 from modelhound.records import (
     BottleneckFound,
     BottleneckMoves,
@@ -157,12 +157,12 @@ def _judge(job: _Job) -> BottleneckFound:
     sentence = (
         f"{record.model} {record.configuration}, {record.num_items} items on {record.device}: {_NOUNS[bottleneck]} "
         f"take{'' if bottleneck in ('weights', 'data') else 's'} {share:.0%} of {seconds_text(wall)}; "
-        f"{_CURES[bottleneck]} {_times(speedups[bottleneck])} faster {_times_interval(interval)}"
+        f"{_CURES[bottleneck]} {times_text(speedups[bottleneck])} faster {_times_interval(interval)}"
     )
     if bottleneck == "forward" and job.hidden > _NOTABLE * wall:
         sentence += f", since {seconds_text(job.hidden)} of loading that it hides would be waited for"
     if warm is not None and warm >= 1.05:
-        sentence += f", with the weights in the page cache {_times(warm)}"
+        sentence += f", with the weights in the page cache {times_text(warm)}"
     return BottleneckFound(
         model=record.model,
         configuration=record.configuration,
@@ -279,9 +279,9 @@ def _compare(job: _Job, against: Sequence[_Job], whom: str) -> SavingMeasured:
         end_to_end=wall,
         end_to_end_interval=wall_interval,
         sentence=(
-            f"{record.model} {record.configuration} on {record.device} against {whom}: {_times(predicted)} fewer "
-            f"multiplications, the forward pass {_times(forward)} faster {_times_interval(interval)}, "
-            f"end to end {_times(wall)} {_times_interval(wall_interval)}."
+            f"{record.model} {record.configuration} on {record.device} against {whom}: {times_text(predicted)} fewer "
+            f"multiplications, the forward pass {times_text(forward)} faster {_times_interval(interval)}, "
+            f"end to end {times_text(wall)} {_times_interval(wall_interval)}."
         ),
     )
 
@@ -293,10 +293,6 @@ def _mean_forward(record: ConfigurationProfiled) -> float:
 def _interval(draws: Draws) -> tuple[float, float]:
     low, high = np.quantile(draws, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
     return float(low), float(high)
-
-
-def _times(value: float) -> str:
-    return f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
 
 
 def _times_interval(interval: tuple[float, float]) -> str:

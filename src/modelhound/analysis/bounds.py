@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from modelhound.analysis.samples import series_interval
-from modelhound.analysis.wording import interval_text, seconds_text
+from modelhound.analysis.wording import interval_text, plural, seconds_text, times_text
 from modelhound.errors import RequestError
 from modelhound.records import BlocksMeasured
 
@@ -90,21 +90,21 @@ def judge_blocks(measured: BlocksMeasured) -> Verdict:
     if named.interval[0] > _WORTH_NAMING:
         bound, words = _FREE[named.condition]
         speedup, interval = named.speedup, named.interval
-        sentence = f"{bound}: {words} {_times(speedup)} faster {interval_text(interval)}"
+        sentence = f"{bound}: {words} {times_text(speedup)} faster {interval_text(interval)}"
         if bound == "data-bound":
             needed = workers_needed(step, named.step_seconds, measured.num_workers)
             sentence += _more_workers(step, named.step_seconds, measured, needed)
     elif (widest := max(gains, key=_scatter)) and _scatter(widest) > _TOO_WIDE:
         bound, speedup, interval = "cannot be told", widest.speedup, widest.interval
         low, high = interval
-        words = f"{_FREE[widest.condition][1]} between {_times(low)} and {_times(high)} as fast"
+        words = f"{_FREE[widest.condition][1]} between {times_text(low)} and {times_text(high)} as fast"
         sentence = f"cannot be told: steps vary too much, {words}"
     else:
         bound = "model-bound"
         fastest = min(gains, key=lambda gain: gain.step_seconds)
         total = _gain(fastest.condition, live, times[fastest.condition])
         speedup, interval = total.speedup, total.interval
-        gain = f"only {_times(speedup)} faster" if speedup >= _VISIBLE else "no faster"
+        gain = f"only {times_text(speedup)} faster" if speedup >= _VISIBLE else "no faster"
         sentence = f"model-bound: with everything but the model for free {gain} {interval_text(interval)}"
     return Verdict(
         model=measured.model,
@@ -199,15 +199,7 @@ def _more_workers(live: float, cached: float, measured: BlocksMeasured, needed: 
         return ""
     loading = (live - cached) / more if before == 0 else live * before / more
     reached = live / max(cached, loading)
-    return f"; {_workers(more)} instead of {before or 'none'} would give {_times(reached)}"
-
-
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
-
-
-def _cores(count: int) -> str:
-    return "1 core" if count == 1 else f"{count} cores"
+    return f"; {plural(more, 'worker')} instead of {before or 'none'} would give {times_text(reached)}"
 
 
 def _advise(bound: str, measured: BlocksMeasured, needed: int | None, step: float) -> str:
@@ -215,7 +207,7 @@ def _advise(bound: str, measured: BlocksMeasured, needed: int | None, step: floa
         spare = measured.cores_per_rank
         otherwise = "" if measured.is_prepared else "decode once with `hound prepare`"
         if needed is not None and needed > spare:
-            words = f"it would take {needed} workers per rank, more than the {_cores(spare)} each has here"
+            words = f"it would take {needed} workers per rank, more than the {plural(spare, 'core')} each has here"
             fewer = "use fewer --ranks on this machine" if measured.num_ranks > 1 else ""
             return f"{words}: " + ", or ".join(filter(None, (otherwise or fewer, "use more cores")))
         return f"use --workers {needed}" + (f", or {otherwise}" if otherwise else "")
@@ -227,7 +219,3 @@ def _advise(bound: str, measured: BlocksMeasured, needed: int | None, step: floa
         return "use --accumulate 2 or more, a larger --batch, or fewer --ranks"
     faster = ", ".join((*measured.unused, "a smaller model"))
     return f"a step of {seconds_text(step)} is the model's own: use {faster}, or more --ranks"
-
-
-def _times(speedup: float) -> str:
-    return f"{speedup:.2f}x" if speedup < 10 else f"{speedup:.0f}x"

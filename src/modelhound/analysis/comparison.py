@@ -18,7 +18,7 @@ import msgspec
 from scipy import stats
 
 from modelhound.analysis.samples import check_seconds, log_median_error, median_of
-from modelhound.analysis.wording import interval_text, list_text, share_text
+from modelhound.analysis.wording import interval_text, list_text, plural, share_text
 from modelhound.errors import RequestError
 
 __all__ = ["ComparedPoint", "ComparedRun", "Comparison", "Run", "RunPoint", "compare_runs"]
@@ -94,7 +94,7 @@ def compare_runs(
             f"cannot compare {baseline.name!r} with nothing: expected two or more runs, name another one"
         )
     if not (math.isfinite(limit) and limit >= 0):
-        raise RequestError(f"cannot compare with limit {limit!r}: expected a share from 0, 0.05 is 5 %")
+        raise RequestError(f"cannot compare with limit {limit!r}: expected a share from 0, 0.05 is 5%")
     if not 0 < confidence < 1:
         raise RequestError(
             f"cannot compare with confidence {confidence!r}: expected a number between 0 and 1, take 0.95"
@@ -209,12 +209,12 @@ def _sentence(baseline: str, run: ComparedRun, num_both: int, limit: float) -> s
         text = f"{run.name} and {baseline} have no point that was timed in both"
     else:
         around = f" {interval_text(run.interval)}" if run.interval else ""
-        over = "1 point" if num_both == 1 else f"{num_both} points"
+        over = plural(num_both, "point")
         text = f"{run.name} takes {share_text(run.ratio)}{around} times as long as {baseline} over {over}"
     by_change: dict[str, list[str]] = {}
     for point in run.points:
         by_change.setdefault(point.change, []).append(point.name)
-    percent = f"{limit:.3g}" if limit == 0 else f"{100 * limit:.3g} %"
+    percent = f"{100 * limit:.3g}%"
     words = {
         "slower": f"slower by more than {percent}",
         "faster": f"faster by more than {percent}",

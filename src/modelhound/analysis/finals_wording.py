@@ -2,6 +2,7 @@
 
 In:  a FinalsAnswer, how large each model is, the data set's name
 Out: one sentence on who won and how sure that is, one on what that rests on, one on what it took
+Nothing here knows where they are shown.
 """
 
 from collections.abc import Mapping

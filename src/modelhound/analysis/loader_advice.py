@@ -13,7 +13,7 @@ import numpy as np
 
 from modelhound.analysis.loader_model import Composed, LoadLaw, StepLaw
 from modelhound.analysis.pairs import TOLERANCE, Pair, PairTimes, order_pairs
-from modelhound.analysis.wording import all_models_text, bytes_text, list_text
+from modelhound.analysis.wording import all_models_text, bytes_text, list_text, plural
 from modelhound.records import Advice, BestPair, ItemsPrepared, KindAnswer, LengthPoint, PairRegret
 
 __all__ = ["ModelParts", "Surroundings", "advise", "bound_text", "find_best_pairs", "state_verdict", "weigh_preparing"]
@@ -164,10 +164,12 @@ def weigh_preparing(raw: KindAnswer, prepared: KindAnswer, cost: ItemsPrepared) 
         f"{np.mean([seconds['preprocessed'][each] for each in shared]) * raw.num_items:.2f} s preprocessed, on average."
     )
     if mean <= TOLERANCE * float(np.mean([seconds["raw"][each] for each in shared])) * raw.num_items:
-        return Advice(text="Preprocessing does not pay: runs are not shorter by more than 2 %.", evidence=evidence)
+        return Advice(
+            text=f"Preprocessing does not pay: runs are not shorter by more than {TOLERANCE:.0%}.", evidence=evidence
+        )
     num_runs = max(1, int(np.ceil(spent / mean)))
     return Advice(
-        text=f"Preprocessing pays back after {num_runs} {'run' if num_runs == 1 else 'runs'}, a run being one model over the "
+        text=f"Preprocessing pays back after {plural(num_runs, 'run')}, a run being one model over the "
         f"data: each is {mean:.2f} s shorter.",
         evidence=evidence,
     )
@@ -278,4 +280,4 @@ def _cores_text(best: BestPair) -> str:
 
 
 def _workers_text(workers: int) -> str:
-    return "without workers" if workers == 0 else "with 1 worker" if workers == 1 else f"with {workers} workers"
+    return f"with {plural(workers, 'worker')}" if workers else "without workers"

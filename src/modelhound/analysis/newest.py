@@ -10,16 +10,19 @@ from typing import TypeVar
 
 from modelhound.records import (
     BlocksMeasured,
+    Failure,
     LatencyFailed,
     LatencyMeasured,
     LatencyPoint,
     ModelTrained,
     OperatorsProfiled,
+    PairFailed,
     RankTrained,
     Record,
+    RunStarted,
 )
 
-__all__ = ["newest", "newest_of_runs", "newest_points"]
+__all__ = ["newest", "newest_failures", "newest_of_runs", "newest_pairs_failed", "newest_points"]
 
 One = TypeVar("One")
 OfRun = TypeVar("OfRun", RankTrained, BlocksMeasured, OperatorsProfiled)
@@ -56,3 +59,31 @@ def newest_of_runs(records: Iterable[OfRun], trained: Sequence[ModelTrained]) ->
             found[key] = each
     wanted = {(run.model, run.num_ranks) for run in trained}
     return [each for (model, num_ranks, _), each in found.items() if (model, num_ranks) in wanted]
+
+
+def newest_failures(records: Iterable[Record]) -> list[Failure]:
+    """Of every model those of the last start that had to do with it: what failed is tried again by every start."""
+    num_starts = 0
+    last: dict[str, int] = {}
+    found: dict[str, list[Failure]] = {}
+    for each in records:
+        num_starts += isinstance(each, RunStarted)
+        model: str | None = getattr(each, "model", None)
+        if model is None:
+            continue
+        if last.get(model) != num_starts:
+            last[model], found[model] = num_starts, []
+        if isinstance(each, Failure):
+            found[model].append(each)
+    return [failure for of_model in found.values() for failure in of_model]
+
+
+def newest_pairs_failed(records: Iterable[Record]) -> list[PairFailed]:
+    """Those of the last start, for the same reason; which pairs it tries is its own affair."""
+    found: list[PairFailed] = []
+    for each in records:
+        if isinstance(each, RunStarted):
+            found = []
+        elif isinstance(each, PairFailed):
+            found.append(each)
+    return found

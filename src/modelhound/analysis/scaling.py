@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
+from modelhound.analysis.wording import plural
 from modelhound.errors import RequestError
 from modelhound.records import ModelTrained, RankTrained
 from modelhound.records.train import DATA_PHASES, STEP_PHASES
@@ -175,9 +176,9 @@ def _last_worthy(law: ScalingLaw) -> int | None:
 def _sentence(points: Sequence[ScalingPoint], law: ScalingLaw | None, last: int | None) -> str:
     most = points[-1]
     if law is None:
-        return f"measured on {_ranks(most.num_ranks)} only: run --ranks 1,2 or more to see how it scales"
+        return f"measured on {plural(most.num_ranks, 'rank')} only: run --ranks 1,2 or more to see how it scales"
     causes = {cause: share for cause, share in most.losses.items() if share > 0.01}
-    text = f"{_ranks(most.num_ranks)} are {most.speedup:.2f}x as fast as one, an efficiency of {most.efficiency:.0%}"
+    text = f"{plural(most.num_ranks, 'rank')} are {most.speedup:.2f}x as fast as one, an efficiency of {most.efficiency:.0%}"
     if causes:
         text += ", lost to " + ", ".join(f"{cause} {share:.0%}" for cause, share in _largest_first(causes))
     if last is None:
@@ -187,7 +188,3 @@ def _sentence(points: Sequence[ScalingPoint], law: ScalingLaw | None, last: int 
 
 def _largest_first(causes: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(causes.items(), key=lambda each: -each[1])
-
-
-def _ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count} ranks"

@@ -31,6 +31,7 @@ __all__ = [
     "share_text",
     "short_name",
     "size_text",
+    "times_text",
 ]
 
 Axis = Literal["batch", "pixels", "tokens", "size"]
@@ -77,6 +78,11 @@ def share_text(value: float) -> str:
 def interval_text(interval: tuple[float, float]) -> str:
     """The interval of an exponent, a share or a ratio: [0.97, 1.03]."""
     return f"[{share_text(interval[0])}, {share_text(interval[1])}]"
+
+
+def times_text(value: float) -> str:
+    """How many times as fast or as slow: 2.31x, 12x."""
+    return f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
 
 
 def size_text(axis: Axis, size: float, interval: tuple[float, float] | None = None) -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from modelhound.analysis.breakeven_wording import TRAININGS, WAYS, cost_text, span_text
 from modelhound.analysis.wording import plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from modelhound.records import BreakEvenCount, BreakevenFindings, ExtrapolationStep, RatioRow
     from modelhound.report.charts import Chart
     from modelhound.verbs.breakeven import BreakevenResult
-
-_WAYS = {"plain": "one after the other", "engine": "all together"}
-_MODES = {"full": "full fine-tuning", "head": "head only", "cached": "head, cached features"}
 
 _TOPICS = {
     "Data": DATA,
@@ -111,7 +109,7 @@ def _show_breakeven(result: "BreakevenResult") -> None:
     for way in findings.ways:
         console.print(
             f"A search over k models takes {way.start_seconds:.2f} + {way.seconds_per_model:.3f} k seconds "
-            f"({_WAYS[way.way]}; measured up to k = {max(way.num_models)}).",
+            f"({WAYS[way.way]}; measured up to k = {max(way.num_models)}).",
             highlight=False,
         )
     _show_counts(findings, console)
@@ -128,8 +126,8 @@ def _show_breakeven(result: "BreakevenResult") -> None:
 
 
 def _ratio_table(rows: "tuple[RatioRow, ...]") -> "Table":
-    modes = [mode for mode in _MODES if any(mode in row.seconds for row in rows)]
-    table = make_table("model", "items>", "features>", *(f"{_MODES[mode]}>" for mode in modes))
+    modes = [mode for mode in TRAININGS if any(mode in row.seconds for row in rows)]
+    table = make_table("model", "items>", "features>", *(f"{TRAININGS[mode]}>" for mode in modes))
     last = ""
     for row in rows:
         cells = [f"{row.seconds[mode]:.2f} = {row.ratios[mode]:.1f}x" if mode in row.seconds else "–" for mode in modes]
@@ -158,9 +156,7 @@ def _count_table(findings: "BreakevenFindings", counts: "Sequence[BreakEvenCount
     """A row for each model and scenario, a column for each way of searching."""
     from rich.markup import escape
 
-    from modelhound.report.breakeven_text import cost_text, span_text
-
-    ways = {way: name for way, name in _WAYS.items() if any(each.way == way for each in counts)}
+    ways = {way: name for way, name in WAYS.items() if any(each.way == way for each in counts)}
     has_costs = bool(cost_text(findings, 1.0))
     table = make_table("model", "items>", "scenario", "training>", *(["cost>"] if has_costs else []),
                        *(f"{name}: above>" for name in ways.values()))  # fmt: skip
@@ -183,8 +179,6 @@ def _count_table(findings: "BreakevenFindings", counts: "Sequence[BreakEvenCount
 
 
 def _show_extrapolation(findings: "BreakevenFindings", console: "Console") -> None:
-    from modelhound.report.breakeven_text import cost_text
-
     def show(title: str, steps: "tuple[ExtrapolationStep, ...]") -> None:
         if not steps:
             return
@@ -192,7 +186,7 @@ def _show_extrapolation(findings: "BreakevenFindings", console: "Console") -> No
         for step in steps:
             cost = cost_text(findings, *step.seconds)
             console.print(
-                f"  {step.assumption}: {_span(step.seconds)}" + (f", {cost}" if cost else ""),
+                f"  {step.assumption}: {span_text(*step.seconds)}" + (f", {cost}" if cost else ""),
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
@@ -202,9 +196,3 @@ def _show_extrapolation(findings: "BreakevenFindings", console: "Console") -> No
     show("Searching, extrapolated step by step", findings.searching)
     if findings.extrapolated:
         console.print(f"  {findings.extrapolated}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _span(seconds: tuple[float, float]) -> str:
-    from modelhound.report.breakeven_text import span_text
-
-    return span_text(*seconds)

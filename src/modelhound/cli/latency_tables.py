@@ -8,7 +8,16 @@ Nothing here measures, and nothing ends the command.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from modelhound.analysis.wording import count_text
+from modelhound.analysis.wording import (
+    bytes_text,
+    count_text,
+    duration_text,
+    interval_text,
+    number_text,
+    plural,
+    seconds_text,
+    share_text,
+)
 from modelhound.cli.console import make_fitting_table, make_table, open_console
 from modelhound.cli.offering import show_failures, show_resumed
 
@@ -34,8 +43,6 @@ _SHORT = {"out of memory": "memory", "timed out": "too slow", "crashed": "crashe
 
 
 def show_plan(plan: "LatencyPlan") -> None:
-    from modelhound.analysis.wording import bytes_text, seconds_text
-
     console = open_console()
     names = ("model", "device", "precision", "points>", "a call, from>", "to>", "memory, to>", "to measure>")
     rows: list[tuple[str, ...]] = []
@@ -52,16 +59,12 @@ def show_plan(plan: "LatencyPlan") -> None:
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
     console.print(make_fitting_table(console, columns, [(), ("memory, to>",), ("memory, to>", "to>")]))
     refused = [each.refusal for each in plan.priced if each.refusal]
-    console.print(f"{len(plan.priced)} points would take about {_duration(plan.total_seconds)}.", highlight=False)
+    took = f"{plural(len(plan.priced), 'point')} would take about {duration_text(plan.total_seconds)}."
+    console.print(took, highlight=False)
     for device, precision, why in plan.basis:
         console.print(f"{precision} on {device}: these times rest on {why}.", markup=False, highlight=False)
-    for refusal in refused[:_MOST_FAILURES]:
-        _say_row(console, refusal.point, f"{refusal.why}, {refusal.message}")
+    _say_points(console, [(each.point, f"{each.why}, {each.message}") for each in refused])
     show_failures(plan.broken, console)
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} minutes"
 
 
 def show_latency(result: "LatencyResult") -> None:
@@ -74,10 +77,10 @@ def show_latency(result: "LatencyResult") -> None:
         _show_regimes(result, console)
     else:
         console.print("No point could be measured.", style="bold red")
-    for each in result.failed[:_MOST_FAILURES]:
-        _say_row(console, each.point, f"{each.why}{'' if each.tried else ' (predicted)'}: {each.message}")
-    if len(result.failed) > _MOST_FAILURES:
-        console.print(f"... and {len(result.failed) - _MOST_FAILURES} more points without a time.")
+    _say_points(
+        console,
+        [(each.point, f"{each.why}{'' if each.tried else ' (predicted)'}: {each.message}") for each in result.failed],
+    )
     show_failures(result.broken, console)
     for note, models in _gather((note, record.model) for record in result.measured for note in record.notes).items():
         console.print(
@@ -88,9 +91,13 @@ def show_latency(result: "LatencyResult") -> None:
     show_resumed(result.num_resumed, "point", console)
 
 
-def _say_row(console: "Console", point: "LatencyPoint", why: str) -> None:
-    text = f"{point.model} {point.shape_text} {point.precision} {point.device}: {why}"
-    console.print(text, style="yellow", markup=False, highlight=False)
+def _say_points(console: "Console", points: "Sequence[tuple[LatencyPoint, str]]") -> None:
+    """Those without a time and why; of many the first, and how many more there are."""
+    for point, why in points[:_MOST_FAILURES]:
+        text = f"{point.model} {point.shape_text} {point.precision} {point.device}: {why}"
+        console.print(text, style="yellow", markup=False, highlight=False)
+    if len(points) > _MOST_FAILURES:
+        console.print(f"... and {plural(len(points) - _MOST_FAILURES, 'more point', 'more points')} without a time.")
 
 
 def _gather(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -102,8 +109,6 @@ def _gather(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 def _show_times(result: "LatencyResult", console: "Console") -> None:
     """Medians, one table per axis; points that stand in one table already do not make another."""
-    from modelhound.analysis.wording import seconds_text
-
     cells = {
         row.point: seconds_text(row.mean_seconds if record.convention == "timm" else row.median_seconds)
         for row, record in zip(result.summaries, result.measured, strict=True)
@@ -151,8 +156,6 @@ def _lines(points: "Sequence[LatencyPoint]") -> "list[tuple[str, dict[tuple[str,
 
 
 def _show_details(result: "LatencyResult", console: "Console") -> None:
-    from modelhound.analysis.wording import bytes_text, number_text, seconds_text
-
     apart = any(record.host_seconds for record in result.measured)  # on a GPU host and device are two
     several = len({(record.point.precision, record.point.device) for record in result.measured}) > 1
     rows = list(zip(result.measured, result.summaries, strict=True))
@@ -216,8 +219,6 @@ def _show_laws(result: "LatencyResult", console: "Console") -> None:
 def _law_table(result: "LatencyResult", console: "Console") -> "Table":
     from rich.markup import escape
 
-    from modelhound.analysis.wording import interval_text, share_text
-
     def told(exponent: "Exponent | None") -> str:
         return f"{share_text(exponent.overall)} {interval_text(exponent.overall_interval)}" if exponent else "–"
 
@@ -251,7 +252,6 @@ def _telling(result: "LatencyResult") -> list[str]:
 
 def _show_regimes(result: "LatencyResult", console: "Console") -> None:
     from modelhound.analysis.roofline import bounds_text
-    from modelhound.analysis.wording import number_text
 
     for each in result.ceilings:
         counted = bounds_text(
@@ -279,8 +279,6 @@ def _show_regimes(result: "LatencyResult", console: "Console") -> None:
 
 def show_comparison(comparison: "Comparison", console: "Console") -> None:
     from rich.markup import escape
-
-    from modelhound.analysis.wording import interval_text, seconds_text, share_text
 
     for run in comparison.runs:
         table = make_table("point", f"{comparison.baseline}>", f"{run.name}>", "ratio>", "interval", "")

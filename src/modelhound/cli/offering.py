@@ -32,6 +32,7 @@ __all__ = [
     "present",
     "show_failures",
     "show_loader",
+    "show_notes",
     "show_resumed",
     "show_skipped",
     "write_charts",
@@ -125,6 +126,16 @@ def show_skipped(skipped: "Sequence[ItemSkipped]", console: "Console") -> None:
         more = "; ..." if len(skipped) > _MOST_SKIPPED else ""
         told = f"{plural(len(skipped), 'item was', 'items were')} left out: {named}{more}"
         console.print(told, style="yellow", markup=False, highlight=False)
+
+
+def show_notes(notes: "Iterable[tuple[str, str]]", noun: str, console: "Console") -> None:
+    """What to know of single results, each with whose it is; what many share is said once."""
+    by_note: dict[str, list[str]] = {}
+    for whose, note in notes:
+        by_note.setdefault(note, []).append(whose)
+    for note, of_many in by_note.items():
+        who = of_many[0] if len(of_many) == 1 else plural(len(of_many), noun)
+        console.print(f"Note: {who}: {note}", markup=False, highlight=False)
 
 
 def show_loader(used: "LoaderUsed | None", console: "Console") -> None:

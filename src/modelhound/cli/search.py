@@ -20,6 +20,7 @@ from modelhound.cli.offering import (
     present,
     show_failures,
     show_loader,
+    show_notes,
     show_resumed,
     show_skipped,
     write_charts,
@@ -213,7 +214,7 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
     else:
         console.print("No model could be measured.", style="bold red")
     _show_dropped(result, console)
-    _show_notes(result, console)
+    show_notes(result.notes, "model", console)
     show_skipped(result.skipped, console)
     show_failures(result.failures, console)
     for warning in result.warnings:
@@ -236,16 +237,6 @@ def _show_dropped(result: "SearchResult", console: "Console") -> None:
         markup=False,
         highlight=False,
     )
-
-
-def _show_notes(result: "SearchResult", console: "Console") -> None:
-    """Notes that many models share are said once."""
-    by_note: dict[str, list[str]] = {}
-    for model, note in result.notes:
-        by_note.setdefault(note, []).append(model)
-    for note, of_models in by_note.items():
-        who = of_models[0] if len(of_models) == 1 else f"{len(of_models)} models"
-        console.print(f"Note: {who}: {note}", markup=False, highlight=False)
 
 
 def _ranking_table(ranking: "Ranking", top: int | None, console: "Console") -> "Table":

@@ -26,6 +26,7 @@ from modelhound.cli.offering import (
     present,
     show_failures,
     show_loader,
+    show_notes,
     show_resumed,
     show_skipped,
     write_charts,
@@ -234,7 +235,7 @@ def _phases_table(totals: "_Totals", console: "Console") -> "Table":
 def _phase_columns(totals: "_Totals", used: Sequence[str]) -> dict[str, list[str]]:
     """What is not in `used` is in "other"."""
     shown = {name: [shares.get(name, 0.0) for _, _, shares in totals] for name in used}
-    rest = [max(0.0, 1 - sum(parts)) for parts in zip(*shown.values(), strict=True)]
+    rest = [max(0.0, 1 - sum(shares.get(name, 0.0) for name in used)) for _, _, shares in totals]
     return {
         "model": [run.model for run, _, _ in totals],
         "rank>": [f"{rank.rank + 1}/{run.num_ranks}" for run, rank, _ in totals],
@@ -321,13 +322,7 @@ def _show_operators(profiled: "OperatorsProfiled", result: "TrainResult", consol
 def _show_rest(result: "TrainResult", console: "Console") -> None:
     if result.weights == "random":
         console.print("[bold]Weights were random[/bold] to begin with: this says nothing of fine-tuning.")
-    by_note: dict[str, list[ModelTrained]] = {}
-    for run in result.trained:
-        for note in run.notes:
-            by_note.setdefault(note, []).append(run)
-    for note, runs in by_note.items():
-        who = runs[0].model if len(runs) == 1 else f"{len(runs)} runs"
-        console.print(f"Note: {who}: {note}", markup=False, highlight=False)
+    show_notes(((run.model, note) for run in result.trained for note in run.notes), "run", console)
     show_skipped(result.skipped, console)
     show_failures(result.failures, console)
     show_loader(result.loader, console)

@@ -1,5 +1,6 @@
 """Records and settings as plain values, and many numbers as few bytes."""
 
+import contextlib
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +27,11 @@ def unpack_items(packed: bytes) -> "numpy.ndarray":
     """The float32 array that `pack_items` was given."""
     import numpy
 
-    unpacker = zlib.decompressobj()
-    content = unpacker.decompress(packed, _MOST_BYTES)
-    if not unpacker.eof:  # cut off, or made by a stranger, who can make a gigabyte of a megabyte
+    unpacker, content = zlib.decompressobj(), b""
+    with contextlib.suppress(zlib.error):
+        content = unpacker.decompress(packed, _MOST_BYTES)
+    # not packed, cut off, or made by a stranger, who can make a gigabyte of a megabyte
+    if not unpacker.eof or len(content) % 4:
         raise StoreError(
             f"cannot read a record: expected the scores of at most {_MOST_BYTES // 4} items, do not trust it"
         )

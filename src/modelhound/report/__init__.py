@@ -9,11 +9,12 @@
     tables, flattening    columns of texts, or records of any kind -> tables
     search_...            the page of a search; any_page that of any other verb; comparing several runs on one page, with
                           what they took for the same things (`comparing_times`)
+    common_sections       what every page ends with; `commands` writes the command line that asks again
     pages                 which page belongs to which run
     page, markdown        a page -> HTML with everything inside, or Markdown with pictures beside it
     exporting, tracking   records -> CSV, Parquet, MLflow
     live                  the page of a running search, on this machine only
-    making                all files that `hound report` was asked for
+    making                all files that `hound report` was asked for; `writing` puts each there whole or not at all
 
 Nothing here measures, knows torch or needs a network. Rows are plain values, so that tests read them without a browser.
 """

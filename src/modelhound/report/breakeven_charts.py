@@ -9,6 +9,7 @@ Nothing here measures.
 from collections.abc import Sequence
 from typing import Any, cast
 
+from modelhound.analysis.breakeven_wording import JOBS, WAYS
 from modelhound.records import BreakEvenCount, BreakevenFindings
 from modelhound.report.charts import COLOURS, SECONDS, Chart, Row, log_ticks
 from modelhound.report.theme import HALOS
@@ -16,13 +17,7 @@ from modelhound.report.writing import file_name
 
 __all__ = ["breakeven_charts"]
 
-_JOBS = {
-    "full": "full fine-tuning",
-    "head": "head only",
-    "cached": "head, cached features",
-    "extract": "features alone",
-}
-_WAYS = {"plain": "search, one after the other", "engine": "search, all together"}
+_SEARCHES = {way: f"search, {words}" for way, words in WAYS.items()}
 _POINTS = tuple(round(10 ** (step / 8), 3) for step in range(0, 33))
 _MOST_TICKS = 20
 
@@ -46,7 +41,7 @@ def breakeven_charts(findings: BreakevenFindings) -> tuple[Chart, ...]:
 def _times_chart(findings: BreakevenFindings) -> Chart:
     """Seconds of each job against the number of items."""
     rows: tuple[Row, ...] = tuple(
-        {"model": row.model, "items": row.num_items, "job": _JOBS[job], "seconds": seconds}
+        {"model": row.model, "items": row.num_items, "job": JOBS[job], "seconds": seconds}
         for row in findings.rows
         for job, seconds in row.seconds.items()
     )
@@ -64,7 +59,7 @@ def _times_chart(findings: BreakevenFindings) -> Chart:
 def _draw_times(data: Any, models: Sequence[str], rows: Sequence[Row]) -> Any:
     import altair
 
-    jobs = list(_JOBS.values())
+    jobs = list(JOBS.values())
     return (
         altair.Chart(data)
         .mark_line(point=True)
@@ -90,11 +85,11 @@ def _search_chart(findings: BreakevenFindings) -> Chart:
     for way in findings.ways:
         spent = zip(way.num_models, way.seconds, strict=True)
         rows += [
-            {"what": _WAYS[way.way], "models": count, "seconds": each, "kind": "measured"} for count, each in spent
+            {"what": _SEARCHES[way.way], "models": count, "seconds": each, "kind": "measured"} for count, each in spent
         ]
         rows += [
             {
-                "what": _WAYS[way.way],
+                "what": _SEARCHES[way.way],
                 "models": count,
                 "seconds": way.start_seconds + way.seconds_per_model * count,
                 "kind": "line",
@@ -113,7 +108,7 @@ def _search_chart(findings: BreakevenFindings) -> Chart:
 def _draw_search(data: Any, most: int) -> Any:
     import altair
 
-    names = list(_WAYS.values())
+    names = list(_SEARCHES.values())
     colour = altair.Color("what:N", title=None, scale=altair.Scale(domain=names, range=list(COLOURS[: len(names)])))
     whole = altair.Axis(values=list(range(most + 1)), format="d") if most <= _MOST_TICKS else altair.Axis(tickMinStep=1)
     x = altair.X("models:Q", title="models searched over", axis=whole)
@@ -134,7 +129,13 @@ def _models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, facto
     rows: list[Row] = []
     for way, per_model in {each.way: each.search_seconds_per_model for each in counts}.items():
         rows += [
-            {"what": _WAYS[way], "models": count, "value": count * per_model * factor, "kind": "search", "label": None}
+            {
+                "what": _SEARCHES[way],
+                "models": count,
+                "value": count * per_model * factor,
+                "kind": "search",
+                "label": None,
+            }
             for count in _POINTS
         ]
     for scenario, seconds in {each.scenario: each.training_seconds for each in counts}.items():
@@ -150,7 +151,7 @@ def _models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, facto
         ]
     rows += [
         {
-            "what": _WAYS[each.way],
+            "what": _SEARCHES[each.way],
             "models": each.training_seconds / each.search_seconds_per_model,
             "value": each.training_seconds * factor,
             "low": each.interval[0],
@@ -195,7 +196,7 @@ def _draw_models(data: Any, title: str, rows: Sequence[Row]) -> Any:
     crossings = base.transform_filter("datum.kind === 'break-even'")
     spans = crossings.mark_rule(strokeWidth=5, opacity=0.35).encode(x=altair.X("low:Q"), x2="high:Q", y=y, color=colour)
     dots = crossings.mark_point(size=80).encode(x=x, y=y, color=colour, tooltip=["what:N", "label:N"])
-    is_plain = f"datum.what === '{_WAYS['plain']}'"
+    is_plain = f"datum.what === '{_SEARCHES['plain']}'"
     words = crossings.encode(
         x=x, y=y, text="label:N", color=colour
     )  # one count to the left of its dot, the other to the right

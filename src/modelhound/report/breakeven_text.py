@@ -8,12 +8,13 @@ Every sentence is made from the numbers of the run; the published figures stand 
 from collections.abc import Sequence
 
 from modelhound.analysis.breakeven import PUBLISHED_CHAIN, extrapolate, published_counts
+from modelhound.analysis.breakeven_wording import TRAININGS, WAYS, cost_text, span_text
 from modelhound.analysis.wording import number_text, seconds_text
 from modelhound.records import BreakevenFindings, ExtrapolationStep, Failure, Machine
 from modelhound.report.analysis_text import bullets, embed, machine_text, markdown_table
 from modelhound.report.charts import Chart
 
-__all__ = ["breakeven_analysis", "cost_text", "span_text"]
+__all__ = ["breakeven_analysis"]
 
 _PUBLISHED_SECONDS = 91.0
 _PUBLISHED_ROWS = (
@@ -31,28 +32,6 @@ _REASONS = (
     "loading that the GPU waits for",
     "models that are slower to train than their inference time tells",
 )
-_MODES = {"full": "full fine-tuning", "head": "head only", "cached": "head, cached features"}
-
-
-def span_text(low: float, high: float) -> str:
-    """Seconds, or hours where they are many; both ends where they differ."""
-    texts = [seconds_text(each) if each < 3600 else f"{number_text(each / 3600)} h" for each in (low, high)]
-    return texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
-
-
-def cost_text(findings: BreakevenFindings, *seconds: float) -> str:
-    """The same in money and energy, where prices were given."""
-    parts = []
-    if findings.price_per_hour is not None:
-        parts.append(
-            " to ".join(dict.fromkeys(f"{number_text(each / 3600 * findings.price_per_hour)}" for each in seconds))
-            + " in money"
-        )
-    if findings.watts is not None:
-        parts.append(
-            " to ".join(dict.fromkeys(f"{number_text(each / 3600 * findings.watts)}" for each in seconds)) + " Wh"
-        )
-    return ", ".join(parts)
 
 
 def breakeven_analysis(
@@ -115,7 +94,7 @@ def _counts(findings: BreakevenFindings) -> str:
             each.model,
             f"{each.num_items:,}",
             each.scenario,
-            "one after the other" if each.way == "plain" else "all together",
+            WAYS.get(each.way, each.way),
             span_text(each.training_seconds, each.training_seconds),
             seconds_text(each.search_seconds_per_model),
             f"{each.num_models:,} [{each.interval[0]:,}, {each.interval[1]:,}]",
@@ -137,7 +116,7 @@ def _counts(findings: BreakevenFindings) -> str:
 
 
 def _ratios(findings: BreakevenFindings) -> str:
-    modes = [mode for mode in _MODES if any(mode in row.seconds for row in findings.rows)]
+    modes = [mode for mode in TRAININGS if any(mode in row.seconds for row in findings.rows)]
     rows = []
     for row in findings.rows:
         cells = []
@@ -148,9 +127,9 @@ def _ratios(findings: BreakevenFindings) -> str:
             low, high = row.intervals[mode]
             cells += [f"{row.seconds[mode]:.2f} s", f"{row.ratios[mode]:.1f}x [{low:.1f}, {high:.1f}]"]
         rows.append([row.model, f"{row.num_items:,}", f"{row.seconds['extract']:.2f} s", *cells])
-    heads = [name for mode in modes for name in (f"{_MODES[mode]}>", "against features>")]
+    heads = [name for mode in modes for name in (f"{TRAININGS[mode]}>", "against features>")]
     epochs = findings.rows[0].num_epochs if findings.rows else 0
-    return f"{epochs} epochs each, 80 % of the items to learn from and 20 % to test on:\n\n" + markdown_table(
+    return f"{epochs} epochs each, 80% of the items to learn from and 20% to test on:\n\n" + markdown_table(
         ["model", "items>", "features>", *heads], rows
     )
 
@@ -160,7 +139,7 @@ def _ways(findings: BreakevenFindings) -> str:
         return ""
     rows = [
         [
-            "one after the other" if way.way == "plain" else "all together",
+            WAYS.get(way.way, way.way),
             seconds_text(way.start_seconds),
             seconds_text(way.seconds_per_model),
             f"[{seconds_text(way.interval[0])}, {seconds_text(way.interval[1])}]",

@@ -7,19 +7,18 @@ Only what differs from the defaults is said. Nothing here runs anything.
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from modelhound import settings as all_settings
 from modelhound.records import SavedModel
 
-__all__ = ["arithmetic_of", "command_on_same_data", "command_to_repeat", "command_to_train"]
+__all__ = ["arithmetic_of", "command_on_same_data", "command_to_repeat", "command_to_train", "needed_by"]
 
 _NEVER_REPEATED = ("run",)  # it would take up the old run folder, where everything is measured already
 _SETTINGS = {"loader": "LoaderSearchSettings"}  # where they are not called after the verb
-_OF_THE_DATA = ("columns", "task", "split", "follow_links")
+_OF_THE_DATA = ("columns", "task", "split", "follow_links", "tokens")  # which items, and how much of them
 _OF_THE_ARITHMETIC = ("precision", "device")  # what was found out holds where and how it was asked for
-_OF_THE_MODEL = ("allow_code", "tokens")
 
 
 def command_to_repeat(verb: str, settings: Mapping[str, Any], **changes: Any) -> str:
@@ -42,10 +41,17 @@ def command_to_repeat(verb: str, settings: Mapping[str, Any], **changes: Any) ->
 
 def command_to_train(settings: Mapping[str, Any], model: str | SavedModel) -> str:
     """`hound train …` for one model on the data of a search, with all of its items."""
-    if isinstance(model, str):
-        model = SavedModel(model=model, arch=settings.get("arch") if model.startswith("file:") else None)
-    more = {"model": model.model, "arch": model.arch, **{name: settings.get(name) for name in _OF_THE_MODEL}}
-    return command_on_same_data("train", settings, **more)
+    name = model if isinstance(model, str) else model.model
+    needed = needed_by(settings, [name])
+    if not isinstance(model, str):
+        needed["arch"] = model.arch
+    return command_on_same_data("train", settings, model=name, **needed)
+
+
+def needed_by(settings: Mapping[str, Any], models: Iterable[str]) -> dict[str, Any]:
+    """What was asked for beside these models, without which they cannot be built: --arch is refused where no file needs it."""
+    has_files = any(model.startswith("file:") for model in models)
+    return {"arch": settings.get("arch") if has_files else None, "allow_code": settings.get("allow_code") or None}
 
 
 def command_on_same_data(verb: str, settings: Mapping[str, Any], **more: Any) -> str:

@@ -5,12 +5,12 @@ Out: Sections
 Nothing here knows what a verb measures.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
-from modelhound.analysis.newest import newest_points
+from modelhound.analysis.newest import newest_failures, newest_pairs_failed, newest_points
 from modelhound.analysis.wording import bytes_text, moment_text, plural
-from modelhound.records import Failure, ItemSkipped, LoaderUsed, Machine, PairFailed, RunStarted
+from modelhound.records import ItemSkipped, LoaderUsed, Machine, RunStarted
 from modelhound.report.commands import command_to_repeat
 from modelhound.report.parts import Cell, Column, Commands, Section, Table
 from modelhound.store import Run
@@ -29,13 +29,13 @@ def kicker(run: Run) -> str:
 
 
 def find_failures(run: Run) -> list[tuple[str, str, str]]:
-    """What failed, where, and why: models, points of a sweep, pairs of loader settings."""
-    found = [(each.model, each.phase, each.error) for each in run.of(Failure)]
+    """What failed, where, and why: models, points of a sweep, pairs of loader settings; not what a later start has done."""
+    found = [(each.model, each.phase, each.error) for each in newest_failures(run.records)]
     for each in newest_points(run.records)[1].values():
         point = each.point
         what = f"{point.model}, {point.shape_text}, {point.precision} on {point.device}"
         found.append((what, each.why, each.message or ("" if each.tried else "known before it was tried")))
-    for pair in run.of(PairFailed):
+    for pair in newest_pairs_failed(run.records):
         what = f"{pair.for_model or 'loading alone'}, {pair.batch} x {pair.workers}"
         found.append((what, pair.phase, pair.error))
     return list(dict.fromkeys(found))
@@ -69,7 +69,7 @@ def machine_section(run: Run) -> Section | None:
         (f"start {place}", moment_text(each.at)) for place, each in enumerate(started, start=1)
     ]
     rows += [("device", started[-1].device), *_machine_rows(started[-1].machine)]
-    others = {each.machine for each in started[:-1] if _comparable(each.machine) != _comparable(started[-1].machine)}
+    others = {_comparable(each.machine) for each in started} - {_comparable(started[-1].machine)}
     lead = machine_text(started[-1].machine)
     if others:
         lead += f" Earlier starts ran on {plural(len(others), 'other machine')} or with other versions."
@@ -118,8 +118,8 @@ def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
     return rows if machine.commit is None else [*rows, ("commit of modelhound", machine.commit)]
 
 
-def _comparable(machine: Machine) -> Mapping[str, Any]:
-    return {"cpu": machine.cpu, "gpus": machine.gpus, "versions": tuple(machine.versions.items())}
+def _comparable(machine: Machine) -> Hashable:
+    return machine.cpu, machine.gpus, tuple(machine.versions.items())
 
 
 def _setting_text(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from modelhound.analysis.breakeven_wording import WAYS
 from modelhound.analysis.job_lines import GROUPS
 from modelhound.analysis.newest import newest, newest_of_runs
 from modelhound.analysis.search_tables import time_text
@@ -271,7 +272,7 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
             groups.setdefault((each.scenario, each.way), []).append(each)
     figures = [
         Figure(
-            question=f"{scenario}, {'one after the other' if way == 'plain' else 'all together'}",
+            question=f"{scenario}, {WAYS.get(way, way)}",
             value=f"{_range_text(counts)} models",
             note=_count_note(counts),
         )

@@ -10,7 +10,13 @@ import shlex
 from typing import TypeAlias
 
 from modelhound.records import Ranking, RunStarted
-from modelhound.report.commands import arithmetic_of, command_on_same_data, command_to_repeat, command_to_train
+from modelhound.report.commands import (
+    arithmetic_of,
+    command_on_same_data,
+    command_to_repeat,
+    command_to_train,
+    needed_by,
+)
 from modelhound.report.search_view import SearchView
 from modelhound.store import Run
 
@@ -74,7 +80,8 @@ def after_latency(run: Run, *, bound: str, num_untold: int) -> Steps:
     steps = []
     if num_untold:
         seconds = _LONGER * float(run.settings.get("seconds") or 0.5)
-        steps.append(("Measure for longer, to tell what cannot be told yet", _again(run, seconds=f"{seconds:g}")))
+        longer = _again(run, seconds=f"{seconds:g}", sampling=None)  # timm's way takes forty calls, however long
+        steps.append(("Measure for longer, to tell what cannot be told yet", longer))
     if bound == "launch" and not run.settings.get("compile"):
         steps.append(("Let torch compile them, since launches are what takes long", _again(run, compile=True)))
     later = shlex.join(["--compare", str(run.path), "--run", f"{run.path}-later"])
@@ -85,17 +92,20 @@ def after_loader(run: Run) -> Steps:
     """From the file where one was written; what was found is remembered for this machine in any case."""
     out, models = run.settings.get("out"), run.settings.get("models")
     label = "Use it" if out else "Use it, which a search of data like this does by itself"
-    return ((label, command_on_same_data("search", run.settings, models=models, loader=out or None)),)
+    needed = needed_by(run.settings, models or ())
+    return ((label, command_on_same_data("search", run.settings, models=models, **needed, loader=out or None)),)
 
 
 def after_train(run: Run, *, model: str, bound: str) -> Steps:
-    """What the verdict asks for."""
+    """What the verdict asks for; of cached features there is none to be had."""
     settings = run.settings
+    can_be_told = settings.get("mode") != "cached"
     if bound == "data-bound":
-        return (("Find loader settings that keep up", command_on_same_data("loader", settings, models=model)),)
-    if settings.get("verdict") == "none":
+        line = command_on_same_data("loader", settings, models=model, **needed_by(settings, [model]))
+        return (("Find loader settings that keep up", line),)
+    if can_be_told and settings.get("verdict") == "none":
         return (("See what bounds it", _again(run, verdict="auto")),)
-    if bound in ("", "cannot be told"):
+    if can_be_told and bound in ("", "cannot be told"):
         epochs = 3 * int(settings.get("epochs") or 1)
         return (("Train for longer, so that more can be told", _again(run, epochs=epochs)),)
     started = run.of(RunStarted)
@@ -108,17 +118,14 @@ def after_train(run: Run, *, model: str, bound: str) -> Steps:
 def after_profile(run: Run, *, bottleneck: str, models: tuple[str, ...]) -> Steps:
     """The verb that looks closer at what is slow."""
     settings = run.settings
+    asked = {"models": list(models), **needed_by(settings, models)}
     if bottleneck == "data":
-        return (("Find loader settings that keep up", command_on_same_data("loader", settings, models=models)),)
+        return (("Find loader settings that keep up", command_on_same_data("loader", settings, **asked)),)
     if bottleneck == "forward":
-        return (
-            (
-                "See by which law it grows, and why",
-                command_to_repeat("latency", {"models": list(models), **arithmetic_of(settings)}),
-            ),
-        )
+        line = command_to_repeat("latency", {**asked, **arithmetic_of(settings)})
+        return (("See by which law it grows, and why", line),)
     label = "See what a search of these models would take, all together"
-    return ((label, command_on_same_data("search", settings, models=models, explain=True)),)
+    return ((label, command_on_same_data("search", settings, **asked, explain=True)),)
 
 
 def after_breakeven(run: Run) -> Steps:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from modelhound.analysis.scaling import Scaling
+from modelhound.analysis.wording import plural
 from modelhound.report.charts import Chart, Row
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def scaling_charts(scalings: Sequence[Scaling]) -> tuple[Chart, ...]:
 
 def name_run(model: str, num_ranks: int) -> str:
     """How charts name one training."""
-    return f"{model}, {num_ranks} rank" + ("" if num_ranks == 1 else "s")
+    return f"{model}, {plural(num_ranks, 'rank')}"
 
 
 def _speedups(scalings: Sequence[Scaling]) -> Chart:

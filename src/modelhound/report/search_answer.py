@@ -6,11 +6,12 @@ Words that a terminal says too are made by `analysis`.
 """
 
 from modelhound.analysis.certainty import Certainty
+from modelhound.analysis.newest import newest_failures
 from modelhound.analysis.phases import total_phases
 from modelhound.analysis.search_tables import short_chance_text, time_text
 from modelhound.analysis.search_wording import best_sentence, tau_text, tie_sentence, time_sentence
 from modelhound.analysis.wording import count_text, duration_text, number_text, plural, points_text, short_name
-from modelhound.records import Failure, PlanMade, Ranking
+from modelhound.records import PlanMade, Ranking
 from modelhound.report.finals_section import finals_figures, finals_sentence
 from modelhound.report.parts import Figure, Sentence, Strong
 from modelhound.report.search_view import SearchView, was_run
@@ -33,6 +34,7 @@ def answer_sentence(view: SearchView) -> Sentence:
 
 def supporting_sentences(view: SearchView) -> tuple[Sentence, ...]:
     ranking = view.ranking
+    failed = {each.model for each in newest_failures(view.run.records)}
     sentences: list[Sentence] = []
     if view.run.answer is None and ranking.models:
         sentences.append((_progress_text(view),))
@@ -43,10 +45,9 @@ def supporting_sentences(view: SearchView) -> tuple[Sentence, ...]:
         if plans and view.run.answer is None:
             asked = f"{plural(plans[-1].num_models, 'model')} over {plural(plans[-1].num_items, 'item')}"
             sentences.append((f"Now: {asked}, about {duration_text(plans[-1].seconds)} of work by the plan.",))
-        failed = bool(view.run.of(Failure))
         return (*sentences, ("What failed, and why, is below.",)) if failed else tuple(sentences)
     tied = _finalists_sentence(view) if ranking.finals is not None else tie_sentence(ranking)
-    num_failed = len({each.model for each in view.run.of(Failure)} - {row.model for row in ranking.models})
+    num_failed = len(failed - {row.model for row in ranking.models})
     if num_failed:
         sentences.append((Strong(f"{plural(num_failed, 'model')} failed"), ": why stands under What did not work."))
     if any(tied):

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from modelhound.analysis.newest import newest_failures
 from modelhound.errors import RequestError
 from modelhound.records import Failure, ItemMap, ItemSkipped, RunStarted
 from modelhound.report.flattening import Scalar, flat_row, flat_rows_by_kind
@@ -84,7 +85,7 @@ def _find_earlier(client: Any, experiment: str, run: Run) -> Any:
 def _metrics(run: Run) -> dict[str, float]:
     """Every number of the answer; of a list of things, under the name each has."""
     answer = msgspec.json.decode(run.answer) if run.answer is not None else {}
-    found: dict[str, float] = {"failures": float(len(run.of(Failure)))}
+    found: dict[str, float] = {"failures": float(len(newest_failures(run.records)))}
     lists = {}
     if isinstance(answer, dict):
         lists = {name: each for name, each in answer.items() if _is_list_of_things(each)}

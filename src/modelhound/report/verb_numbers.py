@@ -8,6 +8,7 @@ Nothing here computes anything but shares of what it is given.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from modelhound.analysis.breakeven_wording import JOBS, WAYS
 from modelhound.analysis.certainty import test_interval
 from modelhound.analysis.search_tables import time_text
 from modelhound.analysis.wording import (
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Numbers", "breakeven_numbers", "latency_numbers", "loader_numbers", "profile_numbers", "train_numbers"]
 
 Numbers: TypeAlias = Mapping[str, Sequence[Mapping[str, Scalar | Cell]]]
-
-_JOBS = {"extract": "features", "full": "full fine-tuning", "head": "head only", "cached": "head, cached features"}
-_WAYS = {"plain": "one after the other", "engine": "all together"}
 
 
 def latency_numbers(points: "Sequence[PointSummary]", laws: "Sequence[SweepLaw]") -> Numbers:
@@ -222,7 +220,7 @@ def breakeven_numbers(findings: "BreakevenFindings") -> Numbers:
                 "model": each.model,
                 "items": each.num_items,
                 "scenario": each.scenario,
-                "searched": _WAYS.get(each.way, each.way),
+                "searched": WAYS.get(each.way, each.way),
                 "models": Cell(f"above {each.num_models:,}", each.num_models),
                 "interval": Cell(f"{each.interval[0]:,} – {each.interval[1]:,}", each.interval[0]),
                 "training": _time(each.training_seconds),
@@ -235,13 +233,13 @@ def breakeven_numbers(findings: "BreakevenFindings") -> Numbers:
                 "model": row.model,
                 "items": row.num_items,
                 "epochs": row.num_epochs,
-                **{_JOBS.get(job, job): _job(seconds, row.ratios.get(job)) for job, seconds in row.seconds.items()},
+                **{JOBS.get(job, job): _job(seconds, row.ratios.get(job)) for job, seconds in row.seconds.items()},
             }
             for row in findings.rows
         ],
         "How the time of a search grows": [
             {
-                "searched": _WAYS.get(way.way, way.way),
+                "searched": WAYS.get(way.way, way.way),
                 "start": _time(way.start_seconds),
                 "each model": _time(way.seconds_per_model),
                 "interval": _span_text(way.interval),

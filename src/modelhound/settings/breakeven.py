@@ -11,6 +11,7 @@ from modelhound.settings.checks import (
     check_choices,
     check_device,
     check_number,
+    check_once,
     split_list,
     tidy,
     whole_numbers,
@@ -170,4 +171,5 @@ def _pairs(option: str, given: tuple[str, ...], allowed: tuple[str, ...]) -> dic
                 f"{', '.join(allowed)}"
             )
         found[name] = (float(ends[1]), float(ends[2] or ends[1]))
+    check_once(option, [text.partition("=")[0] for text in given])
     return found

@@ -7,7 +7,7 @@ Nothing here knows what an option means.
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from modelhound.errors import RequestError
@@ -17,6 +17,7 @@ __all__ = [
     "check_choices",
     "check_device",
     "check_number",
+    "check_once",
     "check_place",
     "check_text",
     "make_settings",
@@ -149,6 +150,13 @@ def check_number(name: str, value: object, *, least: float, most: float, above_l
         return
     rule = f"above {least:g} and up to {most:g}" if above_least else f"from {least:g} to {most:g}"
     raise RequestError(f"cannot use --{name} {value!r}: expected a number {rule}")
+
+
+def check_once(name: str, keys: Sequence[str]) -> None:
+    """Of NAME=VALUE pairs: the last would silently win."""
+    twice = next((key for place, key in enumerate(keys) if key in keys[:place]), None)
+    if twice is not None:
+        raise RequestError(f"cannot use {twice} twice in --{name}: expected each name once, leave one of them out")
 
 
 def check_place(on: object) -> None:

@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from modelhound.errors import RequestError
-from modelhound.settings.checks import check_at_least, check_choices, check_text, split_list, tidy
+from modelhound.settings.checks import check_at_least, check_choices, check_once, check_text, split_list, tidy
 from modelhound.settings.scorers import TASKS, Task
 
 __all__ = ["ROLES", "DataSettings"]
@@ -59,6 +59,7 @@ class DataSettings:
                     f"cannot use --columns {given!r}: expected ROLE=COLUMN with a role of {', '.join(ROLES)}, "
                     "such as text=review"
                 )
+        check_once("columns", [role for role, _, _ in pairs])
         return {role: column for role, _, column in pairs}
 
     def asked_task(self) -> Task | None:

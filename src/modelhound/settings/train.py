@@ -1,5 +1,6 @@
 """What can be asked of `hound train`, and the recipe that every fine-tuning follows."""
 
+import dataclasses
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,6 +27,7 @@ DEFAULT_TRAINED_MODELS = ("timm:efficientnet_b0", "timm:efficientnet_b3", "timm:
 MODES = ("full", "head", "cached")
 AUGMENTATIONS = ("none", "crop", "flip", "strong")
 _MOST_RANKS = 4096
+_OF_A_CLUSTER = ("partition", "minutes", "gpus", "nodes", "dry_run")
 
 
 @dataclass(frozen=True)
@@ -214,9 +216,12 @@ class TrainSettings(RecipeSettings, DataSettings):
             models=self.model, weights=self.weights, arch=self.arch, tokens=self.tokens, allow_code=self.allow_code
         )
 
+    def as_job(self) -> "TrainSettings":
+        """The same request as a job of the cluster runs it: with nothing left to submit."""
+        return dataclasses.replace(self, slurm=False, **{name: getattr(TrainSettings, name) for name in _OF_A_CLUSTER})
+
     def _check_cluster(self) -> None:
-        cluster_only = {"partition": None, "minutes": 60, "gpus": None, "nodes": 1, "dry_run": False}
-        given = [name for name, usual in cluster_only.items() if getattr(self, name) != usual]
+        given = [name for name in _OF_A_CLUSTER if getattr(self, name) != getattr(TrainSettings, name)]
         if given and not self.slurm:
             raise RequestError(
                 f"cannot use --{given[0].replace('_', '-')} without --slurm: expected a cluster, add --slurm or leave it out"

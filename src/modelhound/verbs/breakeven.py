@@ -18,7 +18,7 @@ from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
 from modelhound.errors import RequestError
 from modelhound.launch.arithmetic import Bf16Trial
-from modelhound.meter import describe_machine, resolve_device, utc_now
+from modelhound.meter import choose_precision, describe_machine, resolve_device, utc_now
 from modelhound.models import ModelRef, check_any_fits, check_arch, find_models
 from modelhound.records import (
     BreakevenFindings,
@@ -114,7 +114,7 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
     if pool:
         check_any_fits(pool, dataset.modality, settings.data)
     bf16.settle(device)
-    sizes, notes = _choose_sizes(settings, dataset, device)
+    sizes, short = _choose_sizes(settings, dataset)
     identity = _identity(settings, dataset, device)
     named = {**identity, "models": [str(model) for model in models]}
     path = settings.run or default_run_path("breakeven", settings.data, named)
@@ -143,7 +143,7 @@ def _breakeven(settings: BreakevenSettings, watch: Watch) -> BreakevenResult:
         findings=findings,
         failures=tuple(compared.failures),
         skipped=dataset.skipped,
-        notes=tuple(dict.fromkeys((*notes, *compared.notes))),
+        notes=tuple(dict.fromkeys((*short, *_precision_notes(settings, device), *compared.notes))),
         num_resumed=compared.num_resumed,
     )
 
@@ -174,21 +174,25 @@ def _usual_pool(
     return find_models(DEFAULT_MODELS["image"], where=settings.where, watch=watch)
 
 
-def _choose_sizes(settings: BreakevenSettings, dataset: Dataset, device: str) -> tuple[list[int], list[str]]:
-    """The sizes asked for, as far as there are items; what is larger means all of them, which is said, as are precisions."""
+def _choose_sizes(settings: BreakevenSettings, dataset: Dataset) -> tuple[list[int], list[str]]:
+    """The sizes asked for, as far as there are items; what is larger means all of them, which is said."""
     asked = settings.num_items()
     sizes = sorted({min(size, len(dataset)) for size in asked})
     short = [size for size in asked if size > len(dataset)]
-    notes = [
+    return sizes, [
         f"{settings.data} has {len(dataset):,} items, which were taken in place of {size:,}; --assume items={size} extrapolates"
         for size in short
     ]
-    if device != "cpu" and settings.precision != "fp32":
-        notes.append(
-            "trainings and searches of all models together compute in bf16, one model after the other in fp32; with "
-            "--precision fp32 all do"
-        )
-    return sizes, notes
+
+
+def _precision_notes(settings: BreakevenSettings, device: str) -> tuple[str, ...]:
+    """What to know where not all computed in the same precision."""
+    if choose_precision(settings.precision, device) == "fp32":
+        return ()
+    return (
+        "trainings and searches of all models together compute in bf16, one model after the other in fp32; with "
+        "--precision fp32 all do",
+    )
 
 
 def _identity(settings: BreakevenSettings, dataset: Dataset, device: str) -> dict[str, Any]:

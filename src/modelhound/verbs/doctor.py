@@ -125,7 +125,7 @@ def _look_at_bf16(machine: Machine) -> Check:
         name=name,
         verdict="good",
         finding=f"products are {times:.1f} times as fast as in fp32",
-        advice="search with --precision bf16" if times >= _WORTH_WHILE else "keep to fp32, which is as fast",
+        advice="search with --precision bf16" if times >= _WORTH_WHILE else "keep to fp32, which is no slower",
     )
 
 

@@ -179,7 +179,9 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
             notes=tuple(dict.fromkeys(found.notes)),
         )
         run.write_answer(answer, headline=headline(answer.kinds))
-    _hand_out(settings, answer)
+    for recommended in _recommended(answer):
+        remember_loader(recommended)
+    _write_out(settings.out, answer)
     return LoaderResult(
         run=path,
         answer=answer,
@@ -221,16 +223,14 @@ def _find_kinds(settings: LoaderSearchSettings, dataset: Dataset) -> tuple[str, 
     return settings.kind
 
 
-def _hand_out(settings: LoaderSearchSettings, answer: LoaderAnswer) -> None:
-    """Remember what is recommended, and write the file that was asked for."""
-    recommended = tuple(kind.recommended for kind in answer.kinds if kind.recommended is not None)
-    for each in recommended:
-        remember_loader(each)
-    _write_out(settings.out, answer)
+def _recommended(answer: LoaderAnswer) -> tuple[LoaderSettings, ...]:
+    """One for each kind of items that a pair was found for."""
+    return tuple(kind.recommended for kind in answer.kinds if kind.recommended is not None)
 
 
 def _write_out(out: Path | None, answer: LoaderAnswer) -> None:
-    recommended = tuple(kind.recommended for kind in answer.kinds if kind.recommended is not None)
+    """The file that was asked for."""
+    recommended = _recommended(answer)
     if out is not None and recommended:
         content = msgspec.json.encode(LoaderFile(settings=recommended))
         write_file(out, msgspec.json.format(content, indent=2) + b"\n")

@@ -20,7 +20,7 @@ from modelhound.data.preprocessing import Variant
 from modelhound.data.sources.prepared import Manifest
 from modelhound.errors import RequestError
 from modelhound.models import ModelRef, find_models, source_of
-from modelhound.records import ItemSkipped, Progress, Watch, silent, to_plain
+from modelhound.records import ItemSkipped, Progress, Watch, silent, to_document
 from modelhound.settings import PrepareSettings
 from modelhound.settings.checks import make_settings, name_all
 
@@ -56,8 +56,7 @@ class PrepareResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """The document that `hound prepare --json` prints."""
-        document: dict[str, Any] = to_plain(self)
-        document["skipped"] = [{"item": each.item, "reason": each.reason} for each in self.skipped]
+        document: dict[str, Any] = to_document(self)
         return document
 
 

@@ -239,9 +239,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 def submit_train(settings: TrainSettings) -> Submitted:
     """Hand the request to SLURM, or show what would be handed over."""
-    check_arch(
-        settings.arch, find_models(settings.model, where=settings.where)
-    )  # a typing error shows here and not tomorrow
+    found = find_models(settings.model, where=settings.where)  # a typing error shows here and not tomorrow
+    check_arch(settings.arch, found)
     ranks_per_node = -(-max(settings.num_ranks()) // settings.nodes)
     gpus = settings.gpus if settings.gpus is not None else ranks_per_node * (settings.device != "cpu")
     workers = settings.workers if settings.workers is not None else _USUAL_CLUSTER_WORKERS
@@ -253,9 +252,7 @@ def submit_train(settings: TrainSettings) -> Submitted:
         num_gpus=gpus,
         num_cores=ranks_per_node * (workers + 1),
     )
-    asked = to_plain(
-        dataclasses.replace(settings, slurm=False, dry_run=False, partition=None, minutes=60, gpus=None, nodes=1)
-    )
+    asked = to_plain(settings.as_job())
     path = settings.run or default_run_path("train", settings.data, asked)
     asked["run"] = str(path)
     if settings.dry_run:
