@@ -20,11 +20,11 @@ from modelhound.measuring.scoring import Job
 from modelhound.meter import Meter, seconds_now
 from modelhound.plan import forecast_plan
 from modelhound.records import Failure, PlanMade, SearchForeseen
-from modelhound.scores import FeatureSet, score
+from modelhound.scores import MOST_TOGETHER, FeatureSet, begin, finish
 
 __all__ = ["foresee"]
 
-_MOST_VALUES = 4_000_000  # of the features that are scored: a moment's work
+_MOST_VALUES = {"cpu": 4_000_000, "cuda": 32_000_000}  # of the features that are scored: a moment's work
 _NUM_DIRECTIONS = (
     64  # in which they mostly vary: scorers that learn take longer on features like those of real networks
 )
@@ -110,16 +110,21 @@ def _width(session: Session) -> int:
 def _time_scores(job: Job, width: int) -> float:
     """Seconds to score one model of this width, from made-up features and the real targets."""
     dataset = job.dataset
-    num_items = max(min(len(dataset), _MOST_VALUES // width), min(len(dataset), 200))
+    most = _MOST_VALUES[job.device.partition(":")[0]] // width
+    num_items = max(min(len(dataset), most), min(len(dataset), 200))
     scorers = [name for name in job.scorers if name != "leep"]
-    seconds = []
+    together = 1 if job.device == "cpu" else min(len(job.models), MOST_TOGETHER)  # that learn at once
+    seconds = 0.0
     for _ in range(2):  # what is done for the first time takes longer
         features = _feature_set(dataset, _make_up(num_items, width).to(job.device), num_items)
         meter = Meter(job.device, keep_peak=True)
-        with meter.phase("score"):
-            score(features, scorers, seed=job.settings.seed)
-        seconds.append(meter.samples[0].total)
-    return seconds[-1] * len(dataset) / num_items
+        with meter.phase("one by one"):
+            begun = begin(features, scorers, seed=job.settings.seed)
+        with meter.phase("together"):
+            finish([begun] * together)
+        alone, shared = (each.total for each in meter.samples)
+        seconds = alone + shared / together
+    return seconds * len(dataset) / num_items
 
 
 def _make_up(num_items: int, width: int) -> torch.Tensor:
