@@ -1,6 +1,7 @@
 """One function on several ranks: values come back, a dead rank ends the others, and errors stay what they are."""
 
 import atexit
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -8,16 +9,19 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from modelhound.errors import DataError, RankError, RequestError
 from modelhound.launch import Cluster, rank_child, ranks, run_on_ranks, slurm
 from modelhound.launch.ranks import follow
+from modelhound.records import Progress
 
 
 def add_up(argument: Any) -> dict[str, Any]:
@@ -46,6 +50,13 @@ def refuse(argument: Any) -> None:
     if distributed.get_rank() == 0:
         raise DataError("cannot use 'these': expected others")
     distributed.barrier()
+
+
+def hold_out(argument: Any) -> None:
+    """A rank that nothing but SIGKILL ends, as one that is stuck in a driver."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ranks.put_file(Path(argument), msgspec.json.encode(Progress(task=str(os.getpid()), done=0, total=1)))
+    time.sleep(300)
 
 
 def call(name: str, folder: Path, *, num_ranks: int = 2, **environment: str) -> list[Any]:
@@ -94,6 +105,40 @@ def test_a_rank_does_not_outlive_the_command_that_started_it() -> None:
         command.kill()  # and a zombie from then on, since nobody has asked how it ended
         assert rank.wait(30) == 4
     command.wait()
+
+
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@pytest.mark.parametrize("how", ["the command is interrupted", "torchrun is killed"])
+def test_a_rank_does_not_outlive_its_launch(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that started it goes on, perhaps with the next launch in the same folder."""
+    monkeypatch.setattr(ranks, "_PATIENCE_SECONDS", 0.5)
+    started: list[int] = []
+
+    def watch(progress: Progress) -> None:
+        if not started:
+            started.append(int(progress.task))
+            if how == "the command is interrupted":
+                raise KeyboardInterrupt
+            psutil.Process(started[0]).parent().kill()  # type: ignore[union-attr]
+
+    with pytest.raises((KeyboardInterrupt, RankError)):
+        run_on_ranks(
+            "test_train_launch:hold_out",
+            str(tmp_path / "rank-0.progress"),
+            num_ranks=1,
+            folder=tmp_path,
+            environment={"OMP_NUM_THREADS": "1"},
+            watch=watch,
+        )
+    tries = 0
+    while _is_alive(started[0]) and (tries := tries + 1) < 600:
+        time.sleep(0.05)
+    assert not _is_alive(started[0])
 
 
 def test_ranks_are_spread_over_whole_nodes() -> None:

@@ -36,8 +36,7 @@ def main(folder: Path) -> int:
         os.dup2(log, stream)
     request = msgspec.json.decode((folder / REQUEST).read_bytes(), type=LaunchRequest)
     sys.path[:] = list(dict.fromkeys([*request.search_path, *sys.path]))
-    if PARENT in os.environ:
-        end_with(int(os.environ[PARENT]))
+    end_with(os.getppid(), *([int(os.environ[PARENT])] if PARENT in os.environ else []))
     try:
         value = _call(request)
     except HoundError as error:
@@ -52,16 +51,16 @@ def main(folder: Path) -> int:
     return 0
 
 
-def end_with(parent: int) -> None:
-    """End this process, from now on, as soon as that one is gone: whoever is killed cannot end its ranks, which would train on
-    for hours and write where the next start of the same command does."""
+def end_with(*others: int) -> None:
+    """End this process, from now on, as soon as one of these is gone, such as the command or torchrun: whoever is killed cannot
+    end its ranks, which would train on for hours and write where the next start of the same command does."""
 
     def watch() -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(parent)
-            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            processes = [psutil.Process(each) for each in others]
+            while all(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes):
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
-        os._exit(_ORPHANED)  # torchrun then ends the others and itself
+        os._exit(_ORPHANED)  # torchrun, if it is still there, then ends the others and itself
 
     threading.Thread(target=watch, daemon=True).start()
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from modelhound import errors
 from modelhound.errors import HoundError, RankError
@@ -228,15 +229,21 @@ def _tell(folder: Path, watch: Watch) -> None:
 
 
 def _end(agent: "subprocess.Popen[bytes]") -> None:
-    """End the agent and with it its ranks; it is the leader of a process group of its own."""
+    """End the agent and with it its ranks."""
     if agent.poll() is not None:
-        return
+        return  # ranks that it has left behind see that for themselves
     agent.send_signal(signal.SIGTERM)  # torchrun passes it on to the ranks
     with contextlib.suppress(subprocess.TimeoutExpired):
         agent.wait(_PATIENCE_SECONDS)
         return
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(agent.pid, signal.SIGKILL)
+    # torchrun gives every rank a session of its own, so that no signal to a group would reach them all
+    ranks: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        ranks = psutil.Process(agent.pid).children(recursive=True)
+    agent.kill()
+    for rank in ranks:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rank.kill()
     agent.wait()
 
 
