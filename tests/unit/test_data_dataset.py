@@ -1,14 +1,16 @@
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from modelhound.data import check_there, open_dataset
-from modelhound.errors import DataError
+from modelhound.errors import BrokenItemError, DataError
 from modelhound.records import Progress
 
 
@@ -49,6 +51,40 @@ def test_broken_images_are_skipped_and_listed_with_the_reason(tmp_path: Path) ->
     assert "truncated" in reasons["b/007.jpg"]
     assert np.bincount(data.targets).tolist() == [19, 19]
     assert [data.read(index).size for index in range(38)] == [(32, 24)] * 38
+
+
+@pytest.mark.parametrize("stumble", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
+def test_what_says_nothing_of_an_item_is_not_remembered_of_it(
+    stumble: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = open_dataset(str(make_folder(tmp_path / "photos")))
+
+    room: Any = os if isinstance(stumble, OSError) else Image
+    stumbles, ordinary = [stumble], room.open
+
+    def fail_once(*arguments: Any, **options: Any) -> Any:
+        if stumbles and (room is Image or str(arguments[0]).endswith("a/000.jpg")):
+            raise stumbles.pop()
+        return ordinary(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(room, "open", fail_once)
+        with pytest.raises(BrokenItemError, match=r"'a/000\.jpg'"):
+            data.read(0)
+    assert open_dataset(str(tmp_path / "photos")).skipped == ()
+
+
+def test_what_a_decoder_says_of_an_item_is_remembered_of_it(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "photos")
+    content = bytearray((root / "a" / "000.jpg").read_bytes())
+    table = content.index(b"\xff\xc4") + 5
+    content[table : table + 16] = b"\xff" * 16  # more codes than there can be; head and end are as they were
+    (root / "a" / "000.jpg").write_bytes(content)
+    data = open_dataset(str(root))
+    assert data.skipped == ()
+    with pytest.raises(BrokenItemError, match=r"'a/000\.jpg'"):
+        data.read(0)
+    assert [each.item for each in open_dataset(str(root)).skipped] == ["a/000.jpg"]
 
 
 def test_a_link_to_nowhere_and_a_pipe_are_skipped(tmp_path: Path) -> None:

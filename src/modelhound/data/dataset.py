@@ -28,7 +28,7 @@ from modelhound.data.sources.jsonl_table import JsonSource
 from modelhound.data.sources.parquet_table import ParquetSource
 from modelhound.data.sources.prepared import PreparedSource
 from modelhound.data.sources.tar_shards import TarSource
-from modelhound.errors import BrokenItemError, DataError
+from modelhound.errors import BrokenItemError, DataError, is_out_of_memory
 from modelhound.records import ItemSkipped, Watch, silent
 from modelhound.settings import DataSettings, Task
 
@@ -105,11 +105,19 @@ class Dataset:
             return self.reader.read(index)
         except UnreadableItemError as error:
             with contextlib.suppress(UnreadableItemError):  # it has changed since, and the next look will see that
-                remember_unreadable(self.reader.check(index), str(error))
+                if not _may_pass(error):
+                    remember_unreadable(self.reader.check(index), str(error))
             raise BrokenItemError(
                 f"cannot read {self.item_names[index]!r} of {self.name!r}: expected the {self.modality} that was there when "
                 f"the data set was checked, but {error}; restore it, or start again to leave it out"
             ) from error
+
+
+def _may_pass(error: UnreadableItemError) -> bool:
+    """Whether it says nothing of the item: a disk that stumbled, too many open files, no memory left. What decoders raise over
+    broken data may be OSErrors too, but without a number of the system's."""
+    cause = error.__cause__
+    return cause is not None and (getattr(cause, "errno", None) is not None or is_out_of_memory(cause))
 
 
 def check_there(reference: str) -> None:
