@@ -166,6 +166,17 @@ def test_a_shard_that_is_cut_off_names_itself_and_its_last_whole_sample(
     assert expected in text
 
 
+@pytest.mark.parametrize("size", ["-1", "-512", "-1536"])
+def test_a_file_of_less_than_no_bytes_is_refused(size: str, tmp_path: Path) -> None:
+    """It would lead back to its own header, again and again."""
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, headers in (("0.jpg", {}), ("1.jpg", {"size": size})):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.pax_headers = len(encoded(0)), headers
+            archive.addfile(entry, io.BytesIO(encoded(0)))
+    assert "cut off or damaged" in message(tmp_path / "a.tar")
+
+
 def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(shards: Path) -> None:
     shard = shards / "train-002.tar"
     content = bytearray(shard.read_bytes())

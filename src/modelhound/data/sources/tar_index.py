@@ -52,7 +52,11 @@ def index_shard(path: Path) -> ShardIndex:
             _check_plain(path, file.read(_BLOCK_BYTES))
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as archive:
+                before = -1
                 while (entry := archive.next()) is not None:
+                    if entry.size < 0 or archive.offset <= before:  # some releases of Python would go round for ever
+                        raise tarfile.ReadError("an entry leads back to one before it")
+                    before = archive.offset
                     archive.members = []  # type: ignore[attr-defined]  # or it would keep every header: a shard can have 100 000
                     if entry.isreg() and not entry.issparse():
                         members.append(Member(entry.name, entry.offset_data, entry.size))
