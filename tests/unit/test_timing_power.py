@@ -22,9 +22,11 @@ def test_reasons_for_running_slowly_are_named_and_being_idle_is_none(bits: int, 
 
 
 def test_the_energy_of_all_packages_is_added(tmp_path: Path) -> None:
-    for number, microjoules in enumerate((2_000_000, 500_000)):
+    counted = {"package-0": 2_000_000, "psys": 90_000_000, "package-1": 500_000}  # the second holds the others
+    for number, (name, microjoules) in enumerate(counted.items()):
         zone = tmp_path / f"intel-rapl:{number}"
         zone.mkdir()
+        (zone / "name").write_text(f"{name}\n")
         (zone / "energy_uj").write_text(f"{microjoules}\n")
     assert power._read_rapl(tmp_path) == pytest.approx(2.5)
 

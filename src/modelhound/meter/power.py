@@ -135,9 +135,11 @@ def _read_cpu() -> PowerReading:
 
 
 def _read_rapl(folder: Path) -> float | None:
-    """Joules of all packages; None where the system keeps them to itself."""
+    """Joules of all packages; None where the system keeps them to itself. Many laptops also count the whole machine (psys), and
+    the packages would count twice."""
     try:
-        counters = [int((zone / "energy_uj").read_text()) for zone in sorted(folder.glob("intel-rapl:?"))]
+        zones = [zone for zone in folder.glob("intel-rapl:?") if (zone / "name").read_text().startswith("package")]
+        counters = [int((zone / "energy_uj").read_text()) for zone in zones]
     except (OSError, ValueError):
         return None
     return sum(counters) * 1e-6 if counters else None
