@@ -30,7 +30,9 @@ from modelhound.store import (
     is_disk_full,
     list_runs,
     open_run,
+    set_aside,
     told_by_the_system,
+    write_file,
     write_folder,
 )
 
@@ -69,6 +71,29 @@ def test_records_come_back_as_they_went_in(tmp_path: Path) -> None:
         assert run.read(ModelMeasured) == given
         assert run.read(Failure) == [failure(1)]
         assert run.read(ItemSkipped) == []
+
+
+def test_what_was_set_aside_stays_though_something_before_it_was_deleted(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for seed in range(4):
+        with opened(run, {"seed": seed}) as folder:
+            folder.append(failure(seed))
+        set_aside(run)
+        (run / "asked.json.before-0").unlink(missing_ok=True)
+    kept = [run / f"records.jsonl.before-{seed}" for seed in range(4)]
+    assert [b"zoo:%d" % seed in each.read_bytes() for seed, each in enumerate(kept)] == [True] * 4
+    for seed in (1, 2, 3):
+        assert b'"seed": %d' % seed in (run / f"asked.json.before-{seed}").read_bytes()
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "漢", "🐕"])
+def test_a_file_or_folder_may_have_as_long_a_name_as_the_system_allows(tmp_path: Path, letter: str) -> None:
+    path = tmp_path / "kept" / (letter * (250 // len(letter.encode())) + ".html")
+    write_file(path, b"page")
+    assert path.read_bytes() == b"page"
+    path.unlink()
+    write_folder(path, lambda folder: (folder / "weights").touch())
+    assert list((tmp_path / "kept").rglob("*")) == [path, path / "weights"]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

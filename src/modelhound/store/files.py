@@ -28,7 +28,7 @@ __all__ = [
     "write_whole",
 ]
 
-_MOST_OF_NAME = 100  # what is added must fit into the 255 bytes of a name
+_MOST_OF_NAME_BYTES = 200  # what is added must fit into the 255 bytes of a name
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -40,9 +40,9 @@ def write_file(path: Path, content: bytes) -> None:
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """A new folder of results, such as a checkpoint: there with all that `fill` puts into it, or not at all."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    unfinished = _unfinished(path)
     with explain_write_errors(path):
-        for left in path.parent.glob(f".{glob.escape(path.name)}.*-*"):  # by a process that was killed
+        for left in path.parent.glob(f"{glob.escape(unfinished.stem)}.*-*"):  # by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
         try:
             unfinished.mkdir(parents=True)
@@ -64,7 +64,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def put_whole(path: Path, content: bytes, *, to_disk: bool = True) -> None:
     """The same for whoever explains the system's errors; what can be made again need not wait for the disk."""
-    unfinished = path.with_name(f".{path.name[:_MOST_OF_NAME]}.{os.getpid()}-{threading.get_ident()}")
+    unfinished = _unfinished(path)
     try:
         with unfinished.open("wb") as file:
             file.write(content)
@@ -76,6 +76,12 @@ def put_whole(path: Path, content: bytes, *, to_disk: bool = True) -> None:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise
+
+
+def _unfinished(path: Path) -> Path:
+    """Beside it, until all is there: a name that no other process or thread has."""
+    kept = os.fsdecode(os.fsencode(path.name)[:_MOST_OF_NAME_BYTES])
+    return path.with_name(f".{kept}.{os.getpid()}-{threading.get_ident()}")
 
 
 def flush_to_disk(path: Path) -> None:

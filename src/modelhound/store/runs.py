@@ -176,9 +176,10 @@ def set_aside(path: Path) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(_lock(path).release)
         with explain_write_errors(path):
+            taken = [re.fullmatch(r".*\.before-(\d+)", each.name) for each in path.glob("*.before-*")]
+            number = 1 + max((int(found[1]) for found in taken if found is not None), default=-1)
             for name in (_RECORDS, _ASKED):
                 if (path / name).exists():
-                    number = sum(1 for _ in path.glob(f"{name}.before-*"))
                     (path / name).rename(path / f"{name}.before-{number}")
 
 
