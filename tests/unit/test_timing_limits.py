@@ -1,13 +1,21 @@
 """A point that is bound to fail is a row before it is tried, in this run and in the next."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from latencies import CEILINGS
 from modelhound.analysis.memory import fit_memory
+from modelhound.analysis.prediction import LEAST_ANCHORS, Anchor
 from modelhound.records import Cost, LatencyFailed, LatencyMeasured, LatencyPoint, WhyFailed
+from modelhound.settings import LatencySettings
 from modelhound.store import Memo
+from modelhound.timing.ceilings import DeviceFound
 from modelhound.timing.limits import Limits
-from modelhound.timing.sweeping import settled
+from modelhound.timing.planning import SweepPlan
+from modelhound.timing.pricing import Learnt, recall, remember
+from modelhound.timing.sweeping import find_limits, settled
 
 MEGABYTE = 10**6
 COST = Cost(
@@ -168,3 +176,34 @@ def test_probes_of_nearly_the_same_size_do_not_make_a_line() -> None:
     assert (model.num_probes, model.predict(100.0)) == (1, pytest.approx(738.0))
     other_way = fit_memory(600.0, [(100.0, 722.0), (100.0001, 738.0)])
     assert other_way.predict(200.0) == pytest.approx(876.0)
+
+
+class OneDevice:
+    """Stands for the processes of a bench, of which none is needed to know a device."""
+
+    def find_device(self, device: str) -> DeviceFound:
+        return DeviceFound(name="a CPU", memory_bytes=1000 * MEGABYTE)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_ran_out_of_memory_compiled_says_nothing_of_the_plain_network_nor_the_other_way(compiled: bool) -> None:
+    plan = SweepPlan(candidates={}, points=(point(4),), costs={("tv:x", 64): COST}, broken=())
+    alike, other = (
+        LatencySettings(models=("tv:x",), compile=compiled),
+        LatencySettings(models=("tv:x",), compile=not compiled),
+    )
+    bench: Any = OneDevice()
+    full = LatencyFailed(point=point(4), why="out of memory", tried=True, message="it did", num_parameters=1)
+    find_limits(plan, alike, bench).add(full)
+    assert find_limits(plan, alike, bench).refuse(point(4)) is not None
+    assert find_limits(plan, other, bench).refuse(point(4)) is None
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_times_of_compiled_networks_foretell_no_others_nor_the_other_way(compiled: bool) -> None:
+    anchors = tuple(
+        Anchor(model=f"tv:{number}", flops=1e9, activation_bytes=1e6, seconds=0.1) for number in range(LEAST_ANCHORS)
+    )
+    remember(Learnt(ceilings=CEILINGS, anchors=anchors), is_compiled=compiled)
+    assert recall("a GPU", "fp32", is_compiled=compiled) == Learnt(ceilings=CEILINGS, anchors=anchors)
+    assert recall("a GPU", "fp32", is_compiled=not compiled) is None

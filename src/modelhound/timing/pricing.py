@@ -2,8 +2,9 @@
 
 In:  points and their costs; what was learnt of the device in earlier runs, or else what it can do at most
 Out: the time of every point with an interval, and of the whole sweep
-Nothing here times a network. What finished runs learnt is remembered by device, precision and version of torch: the times of
-their points, and the ceilings that were seen just before, since the one is read in units of the other.
+Nothing here times a network. What finished runs learnt is remembered by device, precision, version of torch and whether torch
+compiled the networks: the times of their points, and the ceilings that were seen just before, since the one is read in units of
+the other.
 """
 
 import contextlib
@@ -62,17 +63,18 @@ class PricedPoint(msgspec.Struct, frozen=True, kw_only=True):
     refusal: LatencyFailed | None
 
 
-def remember(learnt: Learnt) -> None:
+def remember(learnt: Learnt, *, is_compiled: bool) -> None:
     """Keep what a run learnt of a device, in place of what was known before."""
     if learnt.num_models >= LEAST_ANCHORS:
         step = -(-len(learnt.anchors) // _MOST_ANCHORS)
         kept = msgspec.structs.replace(learnt, anchors=learnt.anchors[::step])
-        Memo(_MEMO).note(_key(learnt.ceilings.device_name, learnt.ceilings.precision), msgspec.to_builtins(kept))
+        key = _key(learnt.ceilings.device_name, learnt.ceilings.precision, is_compiled=is_compiled)
+        Memo(_MEMO).note(key, msgspec.to_builtins(kept))
 
 
-def recall(device_name: str, precision: str) -> Learnt | None:
+def recall(device_name: str, precision: str, *, is_compiled: bool) -> Learnt | None:
     """What is known of a device; None where nothing is."""
-    fact = Memo(_MEMO).look_up(_key(device_name, precision))
+    fact = Memo(_MEMO).look_up(_key(device_name, precision, is_compiled=is_compiled))
     with contextlib.suppress(msgspec.ValidationError):  # an older version may have kept something else
         return None if fact is None else msgspec.convert(fact, Learnt)
     return None
@@ -111,8 +113,8 @@ def price_points(
     return tuple(priced), errors
 
 
-def _key(device_name: str, precision: str) -> str:
-    return f"{device_name} {precision} torch {importlib.metadata.version('torch')}"
+def _key(device_name: str, precision: str, *, is_compiled: bool) -> str:
+    return f"{device_name} {precision} torch {importlib.metadata.version('torch')}{' compiled' if is_compiled else ''}"
 
 
 def _predict(

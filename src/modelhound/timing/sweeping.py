@@ -84,7 +84,7 @@ def find_limits(plan: SweepPlan, settings: LatencySettings, bench: Bench) -> Lim
         device_names={device: each.name for device, each in found.items()},
         stamps=plan.stamps,
         timeout=settings.timeout,
-        memo=Memo("out-of-memory"),
+        memo=Memo("out-of-memory-compiled" if settings.compile else "out-of-memory"),
     )
 
 

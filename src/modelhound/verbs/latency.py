@@ -87,7 +87,8 @@ def run_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyR
             )
     anchors = anchors_of(result.measured)
     for each in result.ceilings:
-        remember(Learnt(ceilings=each, anchors=anchors.get((each.device, each.precision), ())))
+        learnt = Learnt(ceilings=each, anchors=anchors.get((each.device, each.precision), ()))
+        remember(learnt, is_compiled=settings.compile)
     return result
 
 
@@ -102,7 +103,7 @@ def explain_latency(settings: LatencySettings, *, watch: Watch = silent) -> Late
             (device, precision): known
             for device, precisions in devices.items()
             for precision in precisions
-            if (known := _learn(device, precision, bench)) is not None
+            if (known := _learn(device, precision, bench, is_compiled=settings.compile)) is not None
         }
         priced, errors = price_points(plan.points, plan.costs, learnt, find_limits(plan, settings, bench), settings)
     basis = []
@@ -120,9 +121,9 @@ def explain_latency(settings: LatencySettings, *, watch: Watch = silent) -> Late
     )
 
 
-def _learn(device: str, precision: str, bench: Bench) -> Learnt | None:
+def _learn(device: str, precision: str, bench: Bench, *, is_compiled: bool) -> Learnt | None:
     """What earlier runs know of the device, or else the most it can do."""
-    known = recall(bench.find_device(device).name, precision)
+    known = recall(bench.find_device(device).name, precision, is_compiled=is_compiled)
     if known is not None:
         return known
     seen = bench.measure_ceilings(device, precision)
