@@ -15,12 +15,14 @@ from modelhound.analysis.trials import draw_folds
 from modelhound.data import open_dataset
 from modelhound.errors import BrokenItemError
 from modelhound.finals.held_items import HeldItems
+from modelhound.finals.job import FinalsJob
 from modelhound.finals.trial_pool import TrialPool
 from modelhound.finals.trials import Classroom, TrialRequest, TrialResult, run_trial
 from modelhound.launch import Outcome, Worker
 from modelhound.meter import seconds_now
 from modelhound.records import unpack_items
-from modelhound.settings import ModelSettings
+from modelhound.settings import ModelSettings, SearchSettings
+from report_runs import measure
 from tiny_encoders import write_encoder
 from warm_workers import start_worker
 
@@ -250,3 +252,25 @@ def test_texts_are_held_as_tokens_and_cut_to_the_longest(tmp_path: Path) -> None
     result = run_trial(request(model, cycles=(1,), model_settings=ModelSettings(models=(model,), tokens=16)), room)
     assert len(scores_of(result)) == len(room.tested_on(0))
     assert 0 < result.loss < 5
+
+
+def test_no_two_finalists_share_a_folder(tmp_path: Path, room: Classroom) -> None:
+    """Or each would throw away what the other has learned, and the last one's weights could be handed out as the winner's."""
+    names = [f"file:{tmp_path}/nets/a/1", f"file:{tmp_path}/nets/a-1", f"file:{'long/' * 60}"]
+    generator = np.random.default_rng(0)
+    job = FinalsJob(
+        finalists=[measure(name, place, 3, 40, generator) for place, name in enumerate(names)],
+        scorer="ridge",
+        num_candidates=3,
+        dataset=room.dataset,
+        settings=SearchSettings(data="photos", models=tuple(names)),
+        device="cpu",
+        folder=tmp_path,
+        known=(),
+        tell=lambda record: None,
+    )
+    folders = [job.checkpoints(name) for name in names]
+    assert len(set(folders)) == 3
+    for folder in folders:
+        folder.mkdir(parents=True)
+        assert folder.parent == tmp_path / "finals"

@@ -19,7 +19,7 @@ from modelhound.features import build_network
 from modelhound.models import ModelRef, source_of
 from modelhound.settings import PLAIN, ModelSettings
 from modelhound.training import Trained, train
-from modelhound.training.checkpoints import Keeper, is_whole
+from modelhound.training.checkpoints import Keeper, is_whole, name_folder
 from tiny_encoders import write_timm, write_vit
 from train_things import bench_of, brightness, quick, tiny_network
 
@@ -44,6 +44,22 @@ def check_read_back(trained: Trained, settings: ModelSettings = PLAIN, file: str
     with torch.inference_mode():
         assert torch.allclose(network.extract(images), trained.trainable.extract(images), atol=1e-5)
     return network
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("timm:resnet18.a1_in1k", "timm-resnet18.a1_in1k"), ("hf:org/net", "hf-org-net"), ("file:..", "file")],
+)
+def test_a_folder_is_called_like_its_model(model: str, name: str) -> None:
+    assert name_folder(model) == name == name_folder(model, [model, "timm:vit"])
+
+
+def test_no_two_models_share_a_folder_and_no_name_is_too_long() -> None:
+    models = ["file:nets/a/1", "file:nets/a-1", "file:nets/b", f"file:{'é' * 200}/1", f"file:{'é' * 200}/2"]
+    names = [name_folder(model, models) for model in models]
+    assert len(set(names)) == len(models)
+    assert names[2] == "file-nets-b"
+    assert max(len(name.encode()) for name in names) < 240
 
 
 def test_a_network_of_timm_is_read_back_with_its_new_classifier(dataset: Dataset, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from modelhound.data import Dataset
 from modelhound.finals.trials import TrialRequest, TrialResult
 from modelhound.records import Failure, FinalsCosts, ModelMeasured, TrialDone, Watch, silent
 from modelhound.settings import RecipeSettings, SearchSettings
+from modelhound.training.checkpoints import name_folder
 from modelhound.training.recipe import choose_rate
 
 __all__ = ["FinalsJob", "num_epochs", "trial_of"]
@@ -50,8 +51,7 @@ class FinalsJob:
 
     def checkpoints(self, model: str, trial: Trial | None = None) -> Path:
         """Of a finalist, or of one of its trials; they may not be there."""
-        kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in model)
-        folder = self.folder / "finals" / kept.strip("-.")
+        folder = self.folder / "finals" / name_folder(model, self.stamps)
         return folder if trial is None else folder / f"rate{trial.notch:+d}-fold{trial.fold}"
 
     def request(self, trial: Trial, *, expected_seconds: float = 0.0, probe: bool = False) -> TrialRequest:

@@ -17,7 +17,7 @@ Nothing here knows how weights change.
 import json
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,12 @@ from modelhound.records import EpochDone, SavedModel, to_plain
 from modelhound.store import told_by_the_system, write_folder
 from modelhound.training.trainable import Trainable
 
-__all__ = ["Keeper", "Progressed", "is_whole", "name_checkpoint", "read_identity"]
+__all__ = ["Keeper", "Progressed", "is_whole", "name_checkpoint", "name_folder", "read_identity"]
 
 _MODEL, _HEAD, _TRAINED, _STATE = "model.safetensors", "head.safetensors", "trained.json", "state.pt"
 _CHECKSUMS = "checksums.json"
 _READ_BYTES = 1 << 22
+_MOST_NAME_BYTES = 200
 _CONFIG = "config.json"
 _RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}  # Pillow's numbers
 
@@ -60,6 +61,15 @@ class Progressed(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[float, ...]
     stamp: str = ""
     """Of the weights it began with, where that is known."""
+
+
+def name_folder(model: str, others: Iterable[str] = ()) -> str:
+    """What the folder of a model's checkpoints is called; `others` have folders beside it."""
+    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in model).strip("-.")
+    is_shared = any(name_folder(other) == kept for other in others if other != model)
+    if is_shared or len(kept.encode()) > _MOST_NAME_BYTES:  # file systems end names at 255
+        return f"{zlib.crc32(model.encode()):08x}-{kept[-_MOST_NAME_BYTES // 4 :]}"
+    return kept
 
 
 def name_checkpoint(folder: Path, model: str, arch: str | None) -> SavedModel:

@@ -8,7 +8,6 @@ something else. Nothing here concludes.
 
 import contextlib
 import pickle
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,10 @@ from modelhound.models import ModelRef, source_of
 from modelhound.records import BlocksMeasured, Failure, ModelTrained, OperatorsProfiled, RankTrained, Watch, to_plain
 from modelhound.settings import TrainSettings
 from modelhound.store import RunFolder
+from modelhound.training.checkpoints import name_folder
 from modelhound.training.rank import RankRequest, RankResult, told_by, train_here
 
 __all__ = ["Series"]
-
-_MOST_NAME_BYTES = 200
 
 
 class Series:
@@ -81,9 +79,13 @@ class Series:
         trained = [runs[key] for key in self._wanted if key in runs]
         return trained, newest_of_runs(self._run.read(RankTrained), trained)
 
+    def _folder(self, model: str, num_ranks: int) -> Path:
+        before = [each for each, _, _ in self._wanted]
+        return self._run.path / f"{name_folder(model, before)}-on-{num_ranks}"
+
     def _take_up(self, model: str, num_ranks: int, stamp: str) -> None:
         """Put on record what ranks in processes of their own had trained before they, or the start before, were stopped."""
-        folder = self._run.path / _folder_name(model, num_ranks)
+        folder = self._folder(model, num_ranks)
         files = [folder / "ranks" / told_by(rank) for rank in range(num_ranks)]
         if self._settings.num_ranks() == (1,) or not any(file.exists() for file in files):
             return
@@ -121,7 +123,7 @@ class Series:
     ) -> None:
         """What `is_trained` is on record already: it goes on after its last epoch, to be measured only."""
         settings = self._settings
-        folder = self._run.path / _folder_name(str(model), num_ranks)
+        folder = self._folder(str(model), num_ranks)
         request = RankRequest(
             model=str(model),
             stamp=stamp,
@@ -213,10 +215,3 @@ def _explain(error: Exception, is_trained: bool) -> str:
     doing = "find what bounds it, though it is trained" if is_trained else "train it"
     reason = f"{type(error).__name__}: {first_line(error)}"
     return f"cannot {doing}: {f'memory ran out ({reason})' if is_out_of_memory(error) else reason}"
-
-
-def _folder_name(model: str, num_ranks: int) -> str:
-    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in model).strip("-.")
-    if len(kept.encode()) > _MOST_NAME_BYTES:  # file systems end names at 255
-        kept = f"{zlib.crc32(model.encode()):08x}-{kept[-_MOST_NAME_BYTES // 4 :]}"
-    return f"{kept}-on-{num_ranks}"
