@@ -1,5 +1,6 @@
 """Models on disk: folders in the layout of the hub, and single files of weights."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -239,3 +240,22 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(name: str) -> Non
         find_models([f"file:{name}"])
     with pytest.raises(UnknownModelError, match="cannot find model"):
         find_models([name])
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"architecture": "test_resnet", "model_args": [1, 2]},
+        {"architecture": "test_resnet", "model_args": "all"},
+        {"architecture": "test_resnet", "pretrained_cfg": {"mean": "bright"}},
+        {"architecture": "test_resnet", "pretrained_cfg": {"crop_pct": [1]}},
+        {"architecture": "../elsewhere"},
+    ],
+)
+def test_a_timm_configuration_that_cannot_be_is_refused_in_a_sentence(stated: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(stated))
+    with pytest.raises(ModelError, match="expected"):
+        SOURCE.build(str(tmp_path), None)
+    for look in (SOURCE.mould, SOURCE.describe):
+        with contextlib.suppress(ModelError):  # and no other error: they may not need what is wrong
+            look(str(tmp_path))

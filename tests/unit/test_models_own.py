@@ -105,6 +105,19 @@ def test_a_place_that_does_not_exist_is_no_model(reference: str) -> None:
         find_models([reference])
 
 
+@pytest.mark.parametrize("begins", ["1 / 0", "this is no Python", "raise KeyError('settings')"])
+def test_a_package_that_cannot_be_imported_is_told_as_such(
+    begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"package_{abs(hash(begins))}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text(begins)
+    (tmp_path / package / "nets.py").write_text("def make(): ...")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=rf"^cannot load py:{package}\.nets: (ZeroDivision|Syntax|Key)Error"):
+        find_models([f"py:{package}.nets:make"])
+
+
 def test_a_search_ranks_own_networks_beside_others(user_code: Path) -> None:
     result = modelhound.search(
         "digits", [f"py:{user_code.stem}:{name}" for name in ("make", "fixed", "with_transform", "failing")], limit=60

@@ -63,16 +63,22 @@ class Preprocessing:
     @classmethod
     def from_timm(cls, config: Mapping[str, Any]) -> Self:
         """From what timm.data.resolve_model_data_config or resolve_data_config returns."""
-        num_channels, height, width = config["input_size"]
-        _check("number of input channels", num_channels, num_channels == _NUM_CHANNELS, "3, for RGB images")
-        return cls(
-            input_size=(int(height), int(width)),
-            interpolation=str(config["interpolation"]),
-            crop_fraction=float(config["crop_pct"]),
-            crop_mode=str(config["crop_mode"]),
-            mean=tuple(float(value) for value in config["mean"]),
-            std=tuple(float(value) for value in config["std"]),
-        )
+        try:
+            num_channels, height, width = config["input_size"]
+            _check("number of input channels", num_channels, num_channels == _NUM_CHANNELS, "3, for RGB images")
+            return cls(
+                input_size=(int(height), int(width)),
+                interpolation=str(config["interpolation"]),
+                crop_fraction=float(config["crop_pct"]),
+                crop_mode=str(config["crop_mode"]),
+                mean=tuple(float(value) for value in config["mean"]),
+                std=tuple(float(value) for value in config["std"]),
+            )
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ModelError(
+                f"cannot prepare images as configured: expected numbers for sizes, mean and std, but {error}; check the "
+                "model's configuration"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,7 @@ class Layout:
         config = self._config()
         if _is_timm(config):
             architecture, trained, options = _read_timm(self.model, config)
+            _check_architecture(self.model, architecture)
             entry = import_timm().models.get_pretrained_cfg(architecture)
             return mould_of(
                 f"{architecture} {sorted(options.items())}", {**(entry.to_dict() if entry else {}), **trained}
@@ -191,11 +192,7 @@ def _create(
     model: str, architecture: str, trained: Mapping[str, Any], options: Mapping[str, Any], *, pretrained: bool = False
 ) -> "nn.Module":
     timm = import_timm()
-    if not timm.models.is_model(architecture):
-        raise ModelError(
-            f"cannot build {model}: expected an architecture of timm, found {architecture!r}; "
-            "see `hound models 'timm:*'`, or install a newer timm"
-        )
+    _check_architecture(model, architecture)
     known = {field.name for field in fields(timm.models.PretrainedCfg)}  # older files have entries that went out of use
     overlay = {name: value for name, value in trained.items() if name in known}
     try:
@@ -210,6 +207,14 @@ def _create(
             "check its config.json"
         ) from error
     return module
+
+
+def _check_architecture(model: str, architecture: str) -> None:
+    if not import_timm().models.is_model(architecture):
+        raise ModelError(
+            f"cannot build {model}: expected an architecture of timm, found {architecture!r}; "
+            "see `hound models 'timm:*'`, or install a newer timm"
+        )
 
 
 def _likely_classes(weights: Weights, trained: Mapping[str, Any]) -> list[int]:
@@ -264,7 +269,13 @@ def _read_timm(model: str, config: Mapping[str, Any]) -> tuple[str, dict[str, An
     trained = {name: value for name, value in trained.items() if name != "architecture"}
     if config.get("num_classes") is not None:
         trained["num_classes"] = config["num_classes"]
-    return str(config["architecture"]), trained, dict(config.get("model_args") or {})
+    options = config.get("model_args") or {}
+    if not isinstance(options, dict):
+        raise ModelError(
+            f"cannot use {model}: expected names and values in model_args of its config.json, found {options!r:.60}; fetch it "
+            "again"
+        )
+    return str(config["architecture"]), trained, dict(options)
 
 
 def _is_timm(config: Any) -> bool:

@@ -93,7 +93,7 @@ class OwnSource:
 
 
 def _where(place: str) -> Path | None:
-    """The file that holds the function, if there is one; nothing is run."""
+    """The file that holds the function, if there is one; of a module in a package, the package is imported for it."""
     if place.endswith(".py"):
         return Path(place) if Path(place).is_file() else None
     with _working_directory_first():
@@ -101,6 +101,10 @@ def _where(place: str) -> Path | None:
             spec = importlib.util.find_spec(place)
         except (ImportError, ValueError, AttributeError):  # no such parent, an empty name, a parent that is no package
             return None
+        except Exception as error:  # a user's own package may raise anything
+            raise ModelError(
+                f"cannot load py:{place}: {type(error).__name__}: {error}; expected a package that can be imported"
+            ) from error
     return Path(spec.origin) if spec and spec.origin else None
 
 
