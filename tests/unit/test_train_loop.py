@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from torch import nn
@@ -15,12 +17,13 @@ from modelhound.data import Dataset, load_batches, open_dataset
 from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.features import build_network
 from modelhound.models import ModelRef, Network, source_of
-from modelhound.records import Progress
+from modelhound.records import Progress, silent
 from modelhound.records.train import STEP_PHASES
-from modelhound.settings import PLAIN, PrepareSettings, RecipeSettings
+from modelhound.settings import PLAIN, PrepareSettings, RecipeSettings, TrainSettings
 from modelhound.training import Delays, fine_tune, set_up, split_items, tracing, train
 from modelhound.training.augmenting import Augmentation
 from modelhound.training.feed import Course
+from modelhound.training.items import open_items
 from modelhound.training.recipe import Schedule
 from modelhound.verbs.prepare import run_prepare
 from train_things import FORM, SIDE, bench_of, brightness, quick, tiny_network
@@ -228,6 +231,30 @@ def test_several_labels_can_be_told_too(dataset: Dataset) -> None:
     trained = fine_tune(tiny_network(), several, quick(epochs=8, rate=0.1))
     assert trained.metric == "ranking precision"
     assert trained.score > 0.95
+
+
+@pytest.mark.parametrize(
+    ("learned", "tested", "expected"),
+    [
+        ([0.5 * number for number in range(40)], [float(number // 4) for number in range(40)], "regression"),
+        ([number % 2 for number in range(40)], [0.5 + number % 2 for number in range(40)], "classification"),
+    ],
+)
+def test_a_part_to_test_on_has_the_task_of_the_part_to_train_on(
+    learned: list[float], tested: list[float], expected: str, tmp_path: Path
+) -> None:
+    """Whatever its labels alone would be taken for."""
+    texts = [f"text number {number}" for number in range(40)]
+    for part, labels in (("train", learned), ("test", tested)):
+        pyarrow.parquet.write_table(pyarrow.table({"text": texts, "label": labels}), tmp_path / f"{part}-0.parquet")
+    asked = TrainSettings(str(tmp_path), model=("hf:some/encoder",), test="test")
+    if expected == "classification":
+        with pytest.raises(DataError, match=r"cannot test on part 'test'.*found '0\.5'"):
+            open_items(asked, silent)
+        return
+    dataset, test = open_items(asked, silent)
+    assert dataset.task == test.task == expected
+    assert (dataset.targets.tolist(), test.targets.tolist()) == (learned, tested)
 
 
 def test_a_fifth_of_each_class_is_held_out(dataset: Dataset) -> None:

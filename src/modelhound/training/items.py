@@ -12,7 +12,7 @@ import numpy as np
 from modelhound.data import Dataset, open_asked
 from modelhound.errors import DataError, RequestError
 from modelhound.records import Watch
-from modelhound.settings import TrainSettings
+from modelhound.settings import Task, TrainSettings
 from modelhound.training.bench import split_items
 
 __all__ = ["open_items"]
@@ -24,8 +24,9 @@ _TEST_SHARE = 4  # with --limit: training items per test item of a test part
 def open_items(settings: TrainSettings, watch: Watch) -> tuple[Dataset, Dataset]:
     """Training and test items: two parts of the data set, or one part of which a fifth is held out."""
 
-    def open_part(split: str | None, limit: int | None) -> Dataset:
-        return open_asked(dataclasses.replace(settings, split=split, limit=limit), watch=watch)
+    def open_part(split: str | None, limit: int | None, task: Task | None = None) -> Dataset:
+        asked = dataclasses.replace(settings, split=split, limit=limit, task=task or settings.task)
+        return open_asked(asked, watch=watch)
 
     # with a part to test on there are parts, and the one to train on has this name nearly always
     split = settings.split if settings.test is None else settings.split or _USUAL_PART
@@ -40,6 +41,8 @@ def open_items(settings: TrainSettings, watch: Watch) -> tuple[Dataset, Dataset]
     if settings.limit is not None:
         limit = max(settings.limit // _TEST_SHARE, 2 * len(dataset.class_names), 4)
     test = open_part(settings.test, limit)
+    if test.task != dataset.task:  # numbers of which all in this part happen to be whole would be taken for classes
+        test = open_part(settings.test, limit, dataset.task)
     return dataset, _same_classes(dataset, test, settings.test)
 
 
