@@ -14,11 +14,8 @@ from PIL import Image
 __all__ = ["JpegHead", "JpegKind", "read_head", "turn_upright"]
 
 _START, _SCAN = 0xD8, 0xDA
-_FRAMES = {
-    0xC0: False,
-    0xC1: False,
-    0xC2: True,
-}  # baseline and extended; progressive. Others are lossless or arithmetic
+# Baseline and extended; progressive. Others are lossless or arithmetic.
+_FRAMES = {0xC0: False, 0xC1: False, 0xC2: True}
 # Other frames, restarts, a second start, an early end; and filling bytes, which are allowed but rare.
 _NOT_FOR_US = {0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF, *range(0xD0, _SCAN), 0xFF}
 _APP1, _APP14 = 0xE1, 0xEE

@@ -201,9 +201,8 @@ class Key:
         generation = os.urandom(8)
         key = bytes.fromhex(self.folder.name)
         header = _HEADER.pack(_MAGIC, generation, key, width, DTYPES.index(dtype), 0)[:-4]
-        unfinished = self._index_path.with_name(
-            f".{_INDEX}"
-        )  # a reader must not take an index without its header for broken
+        # a reader must not take an index without its header for broken
+        unfinished = self._index_path.with_name(f".{_INDEX}")
         with _opened(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as handle:
             _write_at(handle, header + zlib.crc32(header).to_bytes(4, "little"), 0)
         unfinished.replace(self._index_path)

@@ -48,7 +48,7 @@ def hold(path: Path, *, alone: bool = False) -> Iterator[None]:
         finally:
             fcntl.flock(
                 handle, fcntl.LOCK_UN
-            )  # a child forked meanwhile has the handle too: closing ours is not enough
+            )  # a child forked meanwhile has the handle too: to close ours is not enough
     finally:
         os.close(handle)
 

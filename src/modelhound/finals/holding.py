@@ -29,9 +29,8 @@ __all__ = ["hold_finals"]
 
 _MOST_PROCESSES = 4
 _WORTH_PROCESSES_SECONDS = 30.0  # of a rung: starting a process on a GPU takes some ten
-_FEW_ITEMS = (
-    1000  # of 150 to 500, higher rates than the usual were best for every network (benchmarks/results/quality*)
-)
+# Of 150 to 500, higher rates than the usual were best for every network (benchmarks/results/quality*).
+_FEW_ITEMS = 1000
 
 
 def hold_finals(job: FinalsJob) -> FinalsAnswer:

@@ -96,9 +96,8 @@ def take_samples(
         if 0 < patience <= spent and len(taken) >= min(_FEWEST, plan.least_samples):
             stopped = "budget"
             break
-        if (
-            len(taken) >= next_look and spent >= plan.least_seconds
-        ):  # looking takes time too, so it is done ever more rarely
+        if len(taken) >= next_look and spent >= plan.least_seconds:
+            # looking takes time too, so it is done ever more rarely
             next_look = len(taken) + max(1, len(taken) // 4)
             if plan.settled([each[0] for each in taken]):
                 stopped = "settled"

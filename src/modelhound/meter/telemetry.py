@@ -121,7 +121,13 @@ class _Counters:
     """What the system counts since it started."""
 
     __slots__ = (
-        *("at", "cpu_seconds", "memory_bytes", "disk_read", "disk_written", "network_sent", "network_received"),
+        "at",
+        "cpu_seconds",
+        "disk_read",
+        "disk_written",
+        "memory_bytes",
+        "network_received",
+        "network_sent",
     )
 
     def __init__(self, process: psutil.Process) -> None:

@@ -89,9 +89,8 @@ class HubClient:
         try:
             if self._unreachable is not None:
                 raise self._unreachable
-            client.get_session().head(
-                self._api.endpoint, timeout=_PATIENCE_SECONDS
-            )  # listing would try for half a minute
+            # asked first: listing would try for half a minute
+            client.get_session().head(self._api.endpoint, timeout=_PATIENCE_SECONDS)
             listed = self._api.list_models(author=author, search=containing, sort="downloads", limit=_MOST_LISTED)
             return sorted({model.id for model in listed})
         except Exception as error:

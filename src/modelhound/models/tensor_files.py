@@ -129,9 +129,8 @@ class FileTensors(Mapping[str, Tensor]):
     def check_whole(self) -> None:
         """Refuse files that were cut short since: the system ends a process that looks at what is no longer there."""
         for path, num_bytes in self._sizes.items():
-            if (
-                path.exists() and path.stat().st_size < num_bytes
-            ):  # one that is deleted stays readable where it is mapped
+            # one that is deleted stays readable where it is mapped
+            if path.exists() and path.stat().st_size < num_bytes:
                 raise ModelError(
                     f"cannot read weights from {path.name!r}: expected the {num_bytes} bytes that it had, somebody has cut "
                     "it short in the meantime; start again when it is whole"

@@ -63,9 +63,8 @@ class Memo:
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab", buffering=0) as file:
-                file.write(
-                    b"\n" + msgspec.json.encode({key: value})
-                )  # the break first: the last line may be half a line
+                # the break first: the last line may be half a line
+                file.write(b"\n" + msgspec.json.encode({key: value}))
 
 
 _decode_fact = msgspec.json.Decoder(dict[str, Any]).decode

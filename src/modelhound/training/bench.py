@@ -35,9 +35,8 @@ __all__ = ["Bench", "set_up", "split_items"]
 _NUM_SAMPLES = 2  # items to try a network on
 _CUDA_BATCH = 128  # of a training step, which holds activations that a forward pass alone lets go of
 _MOST_CPU_BATCH = 64
-_LEAST_BATCH = (
-    4  # unless asked for: batch normalisation takes an image's own brightness and contrast off where it is alone
-)
+# Unless asked for: batch normalisation takes an image's own brightness and contrast off where it is alone.
+_LEAST_BATCH = 4
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,6 +6,7 @@ It runs in this process, or in each of the processes that `launch.run_on_ranks` 
 rank counts were asked for.
 """
 
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -74,8 +75,6 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def train_rank(argument: Any) -> Any:
     """The whole of `train_here` for a process that `launch` started: plain values in, plain values out."""
-    import os
-
     request = msgspec.convert(argument["request"], RankRequest)
     progress = Path(argument["progress"])
     with Path(request.items).open("rb") as file:

@@ -151,9 +151,8 @@ def _to_device(
         return [each.to(device, non_blocking=True).permute(2, 0, 1) for each in block]
     images: list[Tensor] = []
     for position, made in zip(positions, decoder.decode(block), strict=True):
-        if isinstance(
-            made, UnreadableItemError | Image.Image
-        ):  # read again, the plain way: that error has the item's name
+        if isinstance(made, UnreadableItemError | Image.Image):
+            # read again, the plain way: that error has the item's name
             images.append(_as_tensor(_read_plainly(dataset, position)).to(device).permute(2, 0, 1))
         else:
             images.append(made)

@@ -34,12 +34,8 @@ _Floats = npt.NDArray[np.float64]
 _WEIGHT_BITS = 22
 _DEVICE_BYTES = 64 << 20  # for matrices that may be wanted again
 _MAX_WORK_BYTES = 1 << 29  # of the images as floating-point numbers: large enough to keep a device busy
-_QUICK_AT_FP64 = {
-    (7, 0),
-    (8, 0),
-    (9, 0),
-    (10, 0),
-}  # compute capabilities: half as fast as at fp32, others a 32nd or less
+# Compute capabilities: half as fast as at fp32, others a 32nd or less.
+_QUICK_AT_FP64 = {(7, 0), (8, 0), (9, 0), (10, 0)}
 
 
 def resize_and_crop(images: Tensor, variant: Variant, *, precision: torch.dtype | None = None) -> Tensor:

@@ -34,9 +34,8 @@ def load_plain_pickle(path: Path) -> dict[str, Any]:
             f"cannot read {printable(str(path))!r}: expected numbers, texts and arrays only, but this pickle asks for "
             f"{error}, which could run code; do not trust it, fetch CIFAR again, best its binary version"
         ) from error
-    except (
-        Exception
-    ) as error:  # a damaged pickle raises nearly anything: EOFError, ValueError, MemoryError, IndexError, …
+    except Exception as error:
+        # a damaged pickle raises nearly anything: EOFError, ValueError, MemoryError, IndexError, …
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
             f"cannot read {printable(str(path))!r}: expected a pickle of CIFAR, but {reason[:200]}; fetch it again"

@@ -108,11 +108,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds_items_of(self, other: "Manifest") -> bool:
         """Whether both are of the same items, in whatever variants."""
-        apart: dict[str, Any] = {
-            "variants": (),
-            "targets_crc32": None,
-            "crc32": None,
-        }  # the fingerprint knows the labels
+        # the fingerprint knows the labels
+        apart: dict[str, Any] = {"variants": (), "targets_crc32": None, "crc32": None}
         return msgspec.structs.replace(self, **apart) == msgspec.structs.replace(other, **apart)
 
     def _checksum(self) -> int:
