@@ -157,7 +157,10 @@ def fuzz(asked: argparse.Namespace, log: Path, said: TextIO) -> str:
             f"--seconds={seconds:.0f}",
             f"--seed={asked.seed + 1}",
         ]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60 * seconds)
+        try:
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60 * seconds)
+        except subprocess.TimeoutExpired:  # a parser that goes round for ever is a fault like any other
+            done = subprocess.CompletedProcess(command, 1, "", "it did not end")
         counts = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"parser"')]
         if done.returncode != 0 or not counts:
             failed.append(name)

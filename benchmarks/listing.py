@@ -35,9 +35,10 @@ def main() -> None:
     parser.add_argument("--cache", help="a folder from an earlier run; the default is a new one")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    cache = asked.cache or tempfile.mkdtemp()
-    first, num_models = run(cache)
-    later = [run(cache)[0] for _ in range(REPEATS)]
+    with tempfile.TemporaryDirectory() as new:
+        cache = asked.cache or new
+        first, num_models = run(cache)
+        later = [run(cache)[0] for _ in range(REPEATS)]
     result: dict[str, Any] = {
         "first_seconds": None if asked.cache else first,
         "later_seconds": later,

@@ -2,6 +2,7 @@
 
 In:  variables for it alone
 Out: those of this process with them, such that the child finds the same packages wherever it is started
+Nothing here starts a process or knows what a variable is for.
 """
 
 import os

@@ -55,7 +55,7 @@ class Hosts:
     ) -> dict[str, str]:
         """Until it has ended on every machine for which `argument` gives something; why it did not on some of them.
 
-        Where it is refused everywhere in the same words, the request is what is wrong.
+        Where every machine refuses the request, it is what is wrong, in the words of the first.
         """
         wanted = [name for name in self.names if argument(name) is not None]
         deal = _HostDeal(self._crew, wanted)

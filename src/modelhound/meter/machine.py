@@ -2,6 +2,7 @@
 
 In:  nothing, or the device that was asked for
 Out: a Machine record; the number of cores; the device that is meant
+Nothing here knows what the machine is used for, and nothing is timed.
 """
 
 import contextlib

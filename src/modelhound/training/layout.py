@@ -2,8 +2,9 @@
 
 In:  a device
 Out: a memory format; a context to run steps in
-On a CPU it is the ordinary one: with several threads, oneDNN's backward pass over some networks in channels-last order ends the
-process (seen with torch 2.13, a ResNet of 32 x 32 pixels; features are extracted in that order without trouble).
+Nothing here knows a network. On a CPU the order is the ordinary one: with several threads, oneDNN's backward pass over some
+networks in channels-last order ends the process (seen with torch 2.13, a ResNet of 32 x 32 pixels; features are extracted in
+that order without trouble).
 """
 
 from contextlib import AbstractContextManager
