@@ -148,6 +148,32 @@ def test_files_of_one_name_in_two_folders_are_two_networks_and_an_edited_one_is_
     assert sizes() == [(8, 8), (7, 7)]
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_transform_that_can_neither_be_hashed_nor_compared_is_one_like_any_other(tmp_path: Path, plain: bool) -> None:
+    file = tmp_path / "counted.py"
+    file.write_text(
+        CODE
+        + """
+class Counted:
+    __hash__ = None
+    def __eq__(self, other):
+        raise ValueError("which of the numbers?")
+    def __call__(self, image):
+        return shrink(image)
+
+def one():
+    return nn.Flatten(), Counted()
+
+def two():
+    return nn.Flatten(), Counted()
+"""
+    )
+    models = [f"py:{file}:{function}" for function in ("one", "two", "with_transform")]
+    result = modelhound.search("digits", models, limit=40, scorers="ridge", workers=0, plain=plain)
+    assert not result.failures
+    assert len({row.score for row in result.ranking.models}) == 1
+
+
 def test_transforms_that_look_alike_are_not_taken_for_one_another_now_or_later(tmp_path: Path) -> None:
     file = tmp_path / "alike.py"
     file.write_text(

@@ -81,15 +81,26 @@ class Preprocessing:
             ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnTransform:
-    """A user's own way to make a tensor of an image; nothing about it can be shared with other models."""
+    """A user's own way to make a tensor of an image; nothing about it can be shared with other models.
+
+    Two are the same if their transform is the very same object: it may be of a class that cannot be compared or hashed.
+    """
 
     transform: Transform
     """An RGB image in, a float32 tensor of shape (channels, height, width) out; it must pickle."""
 
     input_size: tuple[int, int]
     """Height and width of what comes out."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OwnTransform):
+            return NotImplemented
+        return self.transform is other.transform and self.input_size == other.input_size
+
+    def __hash__(self) -> int:
+        return hash((id(self.transform), self.input_size))
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):

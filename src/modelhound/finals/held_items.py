@@ -38,7 +38,7 @@ class HeldItems:
         """`workers` processes decode; None chooses. `num_holders` processes share the memory, each with items of its own."""
         self._dataset, self._device, self._workers = dataset, device, workers
         self._most_bytes = _free_bytes(device) // num_holders if most_bytes is None else most_bytes
-        self._held: dict[Any, Any] = {}
+        self._held: dict[InputForm, Any] = {}
 
     def can_hold(self, form: InputForm) -> bool:
         """Whether all items fit in this form."""
@@ -64,12 +64,11 @@ class HeldItems:
             torch.cuda.empty_cache()
 
     def _hold(self, form: InputForm) -> Any:
-        key = form if form.__hash__ is not None else id(form)
-        if key not in self._held:
+        if form not in self._held:
             while self._held and self._bytes_of(form) + self._held_bytes() > self._most_bytes:
                 self._held.pop(next(iter(self._held)))
-            self._held[key] = self._decode(form)
-        return self._held[key]
+            self._held[form] = self._decode(form)
+        return self._held[form]
 
     def _decode(self, form: InputForm) -> Any:
         if isinstance(form, Tokenising):
