@@ -1,5 +1,7 @@
 import io
 import pickle
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +35,16 @@ PREPROCESSING = Preprocessing(
     mean=(0.5, 0.5, 0.5),
     std=(0.5, 0.5, 0.5),
 )
+
+
+def test_lists_of_numbers_do_as_well_and_other_things_are_refused() -> None:
+    listed: Any = {"input_size": [32, 32], "mean": [0.5] * 3, "std": [0.5] * 3}
+    given = replace(PREPROCESSING, **listed)
+    assert given == PREPROCESSING
+    assert make_transform(given) is make_transform(PREPROCESSING)
+    for wrong in ({"input_size": 32}, {"mean": 0.5}, {"std": "0.5"}):
+        with pytest.raises(ModelError, match="expected a tuple of numbers"):
+            replace(PREPROCESSING, **wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("size", [(500, 375), (300, 640), (28, 28)])

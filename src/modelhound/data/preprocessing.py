@@ -53,6 +53,10 @@ class Preprocessing:
     std: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        for name in ("input_size", "mean", "std"):
+            given: object = getattr(self, name)
+            _check(name.replace("_", " "), given, isinstance(given, tuple | list), "a tuple of numbers")
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # of a list, which could not be a key
         _check("input size", self.input_size, min(self.input_size) >= 1, "a positive height and width")
         _check("interpolation", self.interpolation, self.interpolation in _INTERPOLATIONS, _one_of(_INTERPOLATIONS))
         _check("crop mode", self.crop_mode, self.crop_mode in _CROP_MODES, _one_of(_CROP_MODES))
