@@ -11,6 +11,7 @@ import modelhound
 from modelhound.data import OwnTransform, Preprocessing
 from modelhound.errors import ModelError, UnknownModelError
 from modelhound.models import ModelRef, describe_models, find_models, source_of, stamp_own
+from modelhound.settings import ModelSettings
 
 CODE = """
 import numpy
@@ -221,3 +222,14 @@ def test_only_models_in_ones_own_files_have_a_stamp_that_edits_change(tmp_path: 
     assert stamp_own(own) != before
     assert stamp_own(ModelRef("zoo", "resnet-shapes")) == ""
     assert stamp_own(ModelRef("file", str(tmp_path / "gone.safetensors"))) == ""  # whoever builds it says so
+
+
+def test_tensors_of_a_file_are_stamped_with_the_code_that_they_go_into(user_code: Path, tmp_path: Path) -> None:
+    file, other = ModelRef("file", str(tmp_path / "own.pt")), ModelSettings(arch=f"py:{user_code}:make")
+    torch.save(source_of(ModelRef("py", "")).read_weights(f"{user_code}:make"), tmp_path / "own.pt")
+    alone, before = source_of(file).stamp(file.name), source_of(file).stamp(file.name, other)
+    assert before == stamp_own(file, other) != alone
+    assert source_of(file).stamp(file.name, ModelSettings(arch="timm:resnet18")) == alone
+    user_code.write_text(CODE + "# edited")
+    assert source_of(file).stamp(file.name) == alone
+    assert source_of(file).stamp(file.name, other) not in (alone, before)

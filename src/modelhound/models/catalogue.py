@@ -19,7 +19,7 @@ from modelhound.models.torchvision import TorchvisionSource
 from modelhound.models.where import parse_where
 from modelhound.models.zoo import ZooSource
 from modelhound.records import Progress, Watch, silent
-from modelhound.settings import DEFAULT_MODELS
+from modelhound.settings import DEFAULT_MODELS, PLAIN, ModelSettings
 
 __all__ = [
     "SOURCES",
@@ -109,13 +109,13 @@ def source_of(model: ModelRef) -> ModelSource:
     return SOURCES[model.source]
 
 
-def stamp_own(model: ModelRef) -> str:
+def stamp_own(model: ModelRef, settings: ModelSettings = PLAIN) -> str:
     """The stamp of a model in somebody's own files, which may be edited from one start to the next; empty for all others,
     whose names stand for the same network, and for one that cannot be read, as whoever builds it will say."""
     if model.source not in _OWN:
         return ""
     with contextlib.suppress(ModelError):
-        return source_of(model).stamp(model.name)
+        return source_of(model).stamp(model.name, settings)
     return ""
 
 

@@ -72,7 +72,7 @@ class HubSource:
             return _describe_from_outside(name, snapshot)  # may be read tomorrow: not remembered
         return msgspec.convert(fact, ModelCard)
 
-    def stamp(self, name: str) -> str:
+    def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         return self._look_up(name).commit
 
     def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:

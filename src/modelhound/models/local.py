@@ -62,7 +62,7 @@ class LocalSource:
         # what network the tensors belong to is said when it is built
         return ModelCard(model=f"file:{name}", family="unknown", num_parameters=count_tensors(f"file:{name}", path))
 
-    def stamp(self, name: str) -> str:
+    def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         path = _path(name)
         digest = hashlib.sha256()
         try:
@@ -71,6 +71,9 @@ class LocalSource:
                 digest.update(f"{file.name} {state.st_size} {state.st_mtime_ns}\n".encode())
         except OSError as error:
             raise _unreadable(name, error) from error
+        prefix, _, network = (settings.arch or "").partition(":")
+        if prefix == "py" and not path.is_dir():  # the same tensors in other code give other features
+            digest.update(self._others[prefix].stamp(network).encode())
         return digest.hexdigest()
 
     def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:

@@ -64,7 +64,7 @@ class OwnSource:
             max_tokens=getattr(form, "max_tokens", None),
         )
 
-    def stamp(self, name: str) -> str:
+    def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         """The file the function is written in; what else it reads is not known."""
         file = _where(name.rpartition(":")[0])
         if file is None or not file.is_file():

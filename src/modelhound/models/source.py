@@ -141,8 +141,9 @@ class ModelSource(Protocol):
         """The card of one model, without building it where that can be avoided."""
         ...
 
-    def stamp(self, name: str) -> str:
-        """A text that changes when the model's weights do; empty where names stand for the same weights for ever."""
+    def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
+        """A text that changes when the model's weights do, or the user's own code that they go into by --arch; empty where
+        names stand for the same weights for ever."""
         ...
 
     def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:

@@ -52,7 +52,7 @@ class TimmSource:
     def describe(self, name: str) -> ModelCard:
         return msgspec.convert(self._remember(f"card:{name}", lambda: msgspec.to_builtins(_describe(name))), ModelCard)
 
-    def stamp(self, name: str) -> str:
+    def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         return importlib.metadata.version("timm")  # which decides what the weights of a name are
 
     def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:

@@ -50,7 +50,7 @@ class TorchvisionSource:
         fact = self._remember(f"card:{name}", lambda: _describe(name))
         return ModelCard(**{**fact, "input_size": tuple(fact["input_size"])})
 
-    def stamp(self, name: str) -> str:
+    def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         return importlib.metadata.version("torchvision")  # which decides what the weights of a name are
 
     def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:

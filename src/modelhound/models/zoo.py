@@ -55,7 +55,7 @@ class ZooSource:
         embedded = sorted(path.stem for path in self._folder.glob("*.safetensors"))
         return (*embedded, *(name for name in _PACKAGED if _package_folder(name)))
 
-    def stamp(self, name: str) -> str:
+    def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         return __version__  # networks change with releases only
 
     def describe(self, name: str) -> ModelCard:

@@ -77,7 +77,9 @@ class Series:
 
     def _stamp(self, model: ModelRef) -> str:
         """Changes with its weights, or where these are random with its code."""
-        return source_of(model).stamp(model.name) if self._settings.weights == "pretrained" else stamp_own(model)
+        if self._settings.weights == "pretrained":
+            return source_of(model).stamp(model.name, self._settings)
+        return stamp_own(model, self._settings)
 
     def _add_rounds(self, bench: Bench, stamp: str, found: Sequence[Configuration]) -> None:
         suited = [dataset for dataset in self._datasets if dataset.modality == modality_of(bench.form)]

@@ -134,7 +134,7 @@ def _describe(models: Sequence[ModelRef], settings: LatencySettings) -> tuple[di
             modality=card.modality,
             own_size=describe_base(card.modality, side, card.max_tokens),
             max_tokens=card.max_tokens,
-            stamp=stamp_own(model),
+            stamp=stamp_own(model, settings.model_settings()),
         )
     return candidates, broken
 

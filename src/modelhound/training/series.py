@@ -53,7 +53,7 @@ class Series:
         """Train unless that is done; what fails is recorded, and the others go on."""
         stamp = None
         try:
-            stamp = source_of(model).stamp(model.name)
+            stamp = source_of(model).stamp(model.name, self._settings.model_settings())
             self._wanted.append((str(model), num_ranks, stamp))
             verdict: str = self._settings.verdict
             trace = self._settings.trace

@@ -160,7 +160,7 @@ def _run_here(settings: LoaderSearchSettings, keep: "Keep", watch: Watch) -> Loa
         device=device,
         dataset=dataset,
         kinds=_find_kinds(settings, dataset),
-        stamps={str(model): stamp_own(model) for model in models},
+        stamps={str(model): stamp_own(model, settings) for model in models},
     )
     path = settings.run or _usual_path(settings, case)
     with keep(path, settings, case.identity()) as (run, known):
