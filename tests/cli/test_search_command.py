@@ -20,6 +20,7 @@ from modelhound.errors import ModelError
 from modelhound.models import SOURCES
 from modelhound.models.zoo import ZooSource
 from modelhound.records import Progress
+from modelhound.settings import ModelSettings
 
 SMALL = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs", "--limit", "40"]
 OWN = "zoo:mobilenet-rotation,zoo:resnet-glyphs,zoo:mixer-garments_a"
@@ -459,7 +460,7 @@ def test_a_plan_goes_on_without_a_model_that_cannot_be_read(
     source_of = taking_over.source_of
 
     class Unreadable:
-        def stamp(self, name: str) -> str:
+        def stamp(self, name: str, settings: ModelSettings) -> str:
             raise ModelError(f"cannot read {name!r}: expected a file")
 
     monkeypatch.setattr(

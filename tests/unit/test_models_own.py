@@ -233,3 +233,16 @@ def test_tensors_of_a_file_are_stamped_with_the_code_that_they_go_into(user_code
     user_code.write_text(CODE + "# edited")
     assert source_of(file).stamp(file.name) == alone
     assert source_of(file).stamp(file.name, other) not in (alone, before)
+
+
+def test_a_search_with_edited_code_around_the_same_tensors_runs_it(user_code: Path, tmp_path: Path) -> None:
+    torch.save(source_of(ModelRef("py", "")).read_weights(f"{user_code}:make"), tmp_path / "own.pt")
+    options = {"limit": 60, "scorers": "ridge", "arch": f"py:{user_code}:make"}
+    before = modelhound.search("digits", f"file:{tmp_path / 'own.pt'}", run=tmp_path / "before", **options)
+    user_code.write_text(CODE.replace('"input_size": 40', '"input_size": 8'))
+    after = modelhound.search("digits", f"file:{tmp_path / 'own.pt'}", run=tmp_path / "after", **options)
+    fresh = modelhound.search("digits", f"file:{tmp_path / 'own.pt'}", run=tmp_path / "fresh", fresh=True, **options)
+    assert after.ranking.models[0].scores == fresh.ranking.models[0].scores
+    assert after.ranking.models[0].scores != before.ranking.models[0].scores
+    again = modelhound.search("digits", f"file:{tmp_path / 'own.pt'}", run=tmp_path / "after", **options)
+    assert again.num_resumed == 1

@@ -103,7 +103,7 @@ class Comparison:
     def _take(self, model: ModelRef, phase: str, job: _Job, into: list[Any], measure: Callable[[str], _Timed]) -> None:
         """What was known already, or what is measured now; a model that fails is told and the others go on."""
         try:
-            stamp = source_of(model).stamp(model.name)
+            stamp = source_of(model).stamp(model.name, self._settings)
             known = self._known.get((job, stamp))
             record = known or measure(stamp)
         except (RequestError, StoreError):
@@ -117,7 +117,7 @@ class Comparison:
 
     def _time_search(self, way: str, models: Sequence[ModelRef], items: Dataset) -> None:
         self._say(f"searching over {len(models)} models, {way}")
-        stamp = _stamp_all(models)
+        stamp = self._stamp_all(models)
         known = self._known.get(((way, tuple(map(str, models)), len(items)), stamp))
         try:
             record = known or msgspec.structs.replace(self._contest.time_search(way, models, items), stamp=stamp)
@@ -125,6 +125,11 @@ class Comparison:
             self.notes.append(f"a search over {len(models)} models was not timed: {error}")
             return
         self._put(record, self.searches, is_known=known is not None)
+
+    def _stamp_all(self, models: Sequence[ModelRef]) -> str:
+        """Empty where none of them is in somebody's own files."""
+        stamps = [stamp_own(model, self._settings) for model in models]
+        return hashlib.sha256("\0".join(stamps).encode()).hexdigest()[:16] if any(stamps) else ""
 
     def _put(self, record: _Timed, into: list[Any], *, is_known: bool) -> None:
         if is_known:
@@ -139,9 +144,3 @@ def _job_of(record: _Timed) -> _Job:
     if isinstance(record, SearchTimed):
         return record.way, record.models, record.num_items
     return record.mode if isinstance(record, TrainingTimed) else _EXTRACT, (record.model,), record.num_items
-
-
-def _stamp_all(models: Sequence[ModelRef]) -> str:
-    """Empty where none of them is in somebody's own files."""
-    stamps = [stamp_own(model) for model in models]
-    return hashlib.sha256("\0".join(stamps).encode()).hexdigest()[:16] if any(stamps) else ""

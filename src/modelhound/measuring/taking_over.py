@@ -29,7 +29,7 @@ from modelhound.records import (
     Timeline,
     Watch,
 )
-from modelhound.settings import SearchSettings
+from modelhound.settings import ModelSettings, SearchSettings
 
 __all__ = ["Measured", "measure_models", "stamp_models"]
 
@@ -60,13 +60,13 @@ class Measured:
             self.failures.append(record)
 
 
-def stamp_models(models: Sequence[ModelRef]) -> tuple[dict[ModelRef, str], list[Failure]]:
-    """What tells the weights of each from others, and those that have none to read."""
+def stamp_models(models: Sequence[ModelRef], settings: ModelSettings) -> tuple[dict[ModelRef, str], list[Failure]]:
+    """What tells the weights of each, and code of one's own, from others; and those that have none to read."""
     stamps: dict[ModelRef, str] = {}
     failures = []
     for model in models:
         try:
-            stamps[model] = source_of(model).stamp(model.name)
+            stamps[model] = source_of(model).stamp(model.name, settings)
         except ModelError as error:
             failures.append(Failure(model=str(model), phase="read weights", error=str(error)))
     return stamps, failures
@@ -98,7 +98,7 @@ def measure_models(
         if not isinstance(record, PlanMade | Timeline):
             measured.add(record)
 
-    stamps, failures = stamp_models(models)
+    stamps, failures = stamp_models(models, settings)
     for failure in failures:
         tell(failure)
     for model, stamp in stamps.items():

@@ -129,7 +129,7 @@ def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> Search
     from modelhound.measuring import Job, foresee, stamp_models, use_recommended
 
     opened = _open_all(settings, asked, watch)
-    stamps, failures = stamp_models(opened.models)
+    stamps, failures = stamp_models(opened.models, settings)
     job = Job(
         models=stamps,
         dataset=opened.dataset,
