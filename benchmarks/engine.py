@@ -93,7 +93,7 @@ class Contest:
                 self.rows[contestant] = made
 
     def compare(self) -> None:
-        """How far the rankings of the engine agree with the exhaustive one of the plain path."""
+        """How far the rankings of the engine agree with the exhaustive one in fp32."""
         plain = self.rows.get("plain", {})
         if plain.get("timed") == len(self.models):
             truth = plain["ridge"]
@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("--contestant", choices=CONTESTANTS, action="append", help="all that suit the pool by default")
     parser.add_argument("--quick", action="store_true", help="a tenth of the items, plain loop on every 6th model")
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--compare", action="store_true", help="also rank by the plain path, and compare")
+    parser.add_argument("--compare", action="store_true", help="also rank all models in fp32 without a race, and compare")
     parser.add_argument("--cold", action="store_true", help="drop files from the page cache before each contestant")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
