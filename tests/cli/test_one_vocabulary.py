@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +80,16 @@ def test_a_share_may_be_written_as_a_number_or_in_per_cent(option: str, capsys: 
         assert "cannot use --device 'nowhere'" in complaint(capsys, *option.split(), share, "--device", "nowhere")
     for wrong in ("300%", "3", "few", "nan"):
         assert f"{option.split()[-1]} '{wrong}': expected a share from" in complaint(capsys, *option.split(), wrong)
+
+
+def test_a_share_in_per_cent_is_read_where_another_package_has_brought_pydantic() -> None:
+    """cyclopts then has pydantic check every value against what it was told to expect."""
+    argv = ["search", "digits", "--risk", "3%", "--device", "nowhere"]
+    command = f"import pydantic; from modelhound.cli import run; run({argv})"
+    told = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, timeout=60, check=True
+    ).stderr
+    assert "cannot use --device 'nowhere'" in told
 
 
 def test_a_share_means_the_same_whoever_asks() -> None:
