@@ -8,10 +8,11 @@ import pytest
 from pyarrow import parquet
 
 from modelhound.errors import RequestError
+from modelhound.records import RunStarted
 from modelhound.report.exporting import export_records
 from modelhound.report.tracking import log_to_mlflow
-from modelhound.store import read_run
-from report_runs import ODD_NAMES, write_search
+from modelhound.store import open_run, read_run
+from report_runs import MACHINE, ODD_NAMES, write_search
 from verb_runs import write_verb_runs
 
 
@@ -64,6 +65,11 @@ def test_mlflow_gets_parameters_metrics_and_artefacts(tmp_path: Path) -> None:
     assert (kept / "answer.json").exists()
     assert (kept / "more" / "asked.json").exists()
     assert log_to_mlflow(run, address) == identity, "a second export of one run is not a second run"
+    for batch, is_same in ((None, True), (8, False)):  # MLflow never changes a parameter
+        settings = {**run.settings, "batch": batch}
+        with open_run(run.path, verb="search", at=f"2026-03-0{batch or 2}", settings=settings, identity={}) as resumed:
+            resumed.append(RunStarted(at="2026-03-02", device="cpu", machine=MACHINE))
+        assert (log_to_mlflow(read_run(run.path), address) == identity) == is_same
     assert logged.data.metrics["model/zoo_best/forward.seconds"] == pytest.approx(
         0.6 * logged.data.metrics["model/zoo_best/wall_seconds"]
     )

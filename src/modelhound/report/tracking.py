@@ -51,9 +51,10 @@ def log_to_mlflow(run: Run, address: str, artefacts: Mapping[str, Sequence[Path]
         client = MlflowClient(tracking_uri=address)
         found = client.get_experiment_by_name(_EXPERIMENT)
         experiment = found.experiment_id if found else client.create_experiment(_EXPERIMENT)
-        made = _find_earlier(client, experiment, run) or client.create_run(experiment, run_name=run.path.name)
+        named = {_name(key): _text(value) for key, value in run.settings.items()}
+        made = _find_earlier(client, experiment, run, named) or client.create_run(experiment, run_name=run.path.name)
         identity = made.info.run_id
-        parameters = [Param(_name(key), _text(value)) for key, value in run.settings.items()]
+        parameters = [Param(name, value) for name, value in named.items()]
         metrics = [Metric(key, value, made.info.start_time, 0) for key, value in _metrics(run).items()]
         tags = [RunTag(key, value) for key, value in _tags(run).items()]
         for start in range(0, max(len(metrics), 1), 900):  # a server takes a thousand at once
@@ -76,10 +77,20 @@ def log_to_mlflow(run: Run, address: str, artefacts: Mapping[str, Sequence[Path]
     return str(identity)
 
 
-def _find_earlier(client: Any, experiment: str, run: Run) -> Any:
-    """What an earlier export of the same run made, or None: a second export brings it up to date."""
-    alike = client.search_runs([experiment], filter_string=f"tags.asked_at = '{run.at}'") if run.at else ()
-    return next((each for each in alike if each.data.tags.get("run_folder") == str(run.path)), None)
+def _find_earlier(client: Any, experiment: str, run: Run, parameters: Mapping[str, str]) -> Any:
+    """What an earlier export of the same run made, or None: a second export brings it up to date.
+
+    A run that was resumed is the same run, unless it was given other settings: MLflow never changes a parameter.
+    """
+    begun = _begun_at(run)
+    alike = client.search_runs([experiment], filter_string=f"tags.begun_at = '{begun}'") if begun else ()
+    same = (each for each in alike if each.data.tags.get("run_folder") == str(run.path))
+    return next((each for each in same if each.data.params == parameters), None)
+
+
+def _begun_at(run: Run) -> str:
+    """When this run was started first; `run.at` is when it was started last."""
+    return next((each.at for each in run.of(RunStarted)), run.at)
 
 
 def _metrics(run: Run) -> dict[str, float]:
@@ -139,7 +150,8 @@ def _numbers(prefix: str, row: Mapping[str, Scalar]) -> dict[str, float]:
 
 
 def _tags(run: Run) -> dict[str, str]:
-    tags = {"verb": run.verb, "asked_at": run.at, "headline": run.headline, "run_folder": str(run.path)}
+    tags = {"verb": run.verb, "begun_at": _begun_at(run), "asked_at": run.at}
+    tags |= {"headline": run.headline, "run_folder": str(run.path)}
     with contextlib.suppress(IndexError):
         started = run.of(RunStarted)[-1]
         tags |= {"device": started.device, "cpu": started.machine.cpu, "gpus": ", ".join(started.machine.gpus)}
