@@ -195,6 +195,10 @@ class Session:
 
             run_plan(plan, self._request(places), done=hand_on, failed=failed)
 
+    def let_go(self, model: str) -> None:
+        """This model is not run any more: its weights need not be held."""
+        self.specimens.pop(model, None)
+
     def name_of(self, model: str) -> str | None:
         """Under which the features of this model are kept; None where nothing is remembered."""
         if self._remembered is None:

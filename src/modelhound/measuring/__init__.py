@@ -5,7 +5,8 @@
     plainly    one model after the other, everything anew: the reference
     foreseeing what it would take, before anything runs
     spread     the same on the machines of a Ray cluster; share is what each of its workers does
-    together   all models at once, with everything shared, and those dropped that have lost; its parts are deciding, race, aside
+    together   all models at once, with everything shared, and those dropped that have lost; its parts are deciding, race,
+               weighing (who stands where), judging (all scorers; gathering waits for others), aside
     comparison all that `hound breakeven` compares; comparing times one job of it: trainings, and searches (costs)
     taking_over  what earlier starts have measured, and in which of these ways the others are
     looking    the items as the best model sees them

@@ -92,9 +92,7 @@ class Race:
 
     def start(self, session: Session) -> None:
         """All models that can take part are known now, and so is what they share."""
-        self._session = session
-        self._seconds = {model: dict(seconds) for model, seconds in session.seconds.items()}
-        self.running = [model for model in self._refs if model in session.specimens or model in session.known]
+        self._enter(session)
         if self._job.device != "cpu":  # which learns of many models as quickly as of one
             self._judge.make_room(session.set_aside(_SHARE_OF_WAITING))
         if len(self._sizes) > 1 and session.specimens:
@@ -105,6 +103,12 @@ class Race:
         if len(self._sizes) == 1:  # or others race against them, rung by rung
             for model in self.running.copy():
                 self._tell_remembered(model)
+
+    def _enter(self, session: Session) -> None:
+        """Those that could be read are in the race."""
+        self._session = session
+        self._seconds = {model: dict(seconds) for model, seconds in session.seconds.items()}
+        self.running = [model for model in self._refs if model in session.specimens or model in session.known]
 
     def show_best(self) -> None:
         """The best model's features, where it was told without them."""
@@ -322,7 +326,7 @@ class Race:
         if model in self.running:
             self.running.remove(model)
         if self._session is not None:
-            self._session.specimens.pop(model, None)  # and with it its weights
+            self._session.let_go(model)
         self._features.pop(model, None)
         self._finished += 1
         self._job.watch(Progress(task="models", done=self._finished, total=len(self._refs)))

@@ -145,9 +145,7 @@ class _PartOfRace(Race):
 
     def begin(self, session: Session, request: RungRequest) -> None:
         self._sizes, self.order = request.sizes, request.order
-        self._session = session
-        self._seconds = {model: dict(seconds) for model, seconds in session.seconds.items()}
-        self.running = [model for model in self._refs if model in session.specimens or model in session.known]
+        self._enter(session)
 
     def take_and_keep(self, model: str, rows: Rows, keep: Callable[[], None]) -> None:
         keep()  # first: a worker that dies while it scores has not run the network in vain
