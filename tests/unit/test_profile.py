@@ -1,7 +1,8 @@
 """Parts and joint models compute what the whole computes, from the tensors of their files alone."""
 
-import platform
 import shutil
+import subprocess
+import sys
 from collections import namedtuple
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,21 +22,30 @@ from modelhound.profiling.staging import open_stage
 from modelhound.profiling.weight_files import forget, perturbed, read_all, read_some, write_tensors
 from modelhound.records import ConfigurationProfiled
 from modelhound.settings import LastLayers, LoaderSettings, ProfileSettings
-from modelhound.store import cache_folder
 from tiny_encoders import write_encoder
 
 IMAGES = ("zoo:resnet-shapes", "zoo:vit-rotation", "zoo:mobilenet-rotation")
 
 
-def test_work_of_a_process_that_was_killed_is_removed_on_its_own_machine_only() -> None:
-    nobody = "4194305"  # more than the highest number a process may have
-    left = [cache_folder() / "profile" / host / nobody for host in (platform.node(), "elsewhere")]
-    for each in left:
-        each.mkdir(parents=True)
-    with work_folder() as folder:
-        assert folder.is_dir()
-        assert [each.exists() for each in left] == [False, True]
-    assert not folder.exists()
+def test_work_of_a_process_that_was_killed_is_removed_and_that_of_a_living_one_is_not() -> None:
+    work = """
+from modelhound.profiling.rounds import work_folder
+with work_folder() as folder:
+    print(folder, flush=True)
+    input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        left = Path(other.stdout.readline().strip())
+        with work_folder() as folder:
+            assert left.is_dir()
+        assert not folder.exists()
+        other.kill()
+    assert left.is_dir()
+    with work_folder():
+        assert not left.exists()
 
 
 def make_settings(**options: object) -> ProfileSettings:

@@ -6,14 +6,13 @@ Nothing here is timed.
 """
 
 import contextlib
-import os
-import platform
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+import filelock
 
 from modelhound.data import Dataset
 from modelhound.errors import RequestError
@@ -26,6 +25,7 @@ from modelhound.store import cache_folder
 __all__ = ["Round", "in_order", "work_folder"]
 
 _CUDA_IS_FASTER = 50.0  # roughly, and only for the progress bar
+_LOCK, _LOCK_SECONDS = "lock", 60.0
 _MIN_UNIT = 2e9  # multiplications: what a configuration costs however little it computes, for the progress bar
 
 
@@ -76,20 +76,36 @@ def in_order(
 
 @contextlib.contextmanager
 def work_folder() -> Iterator[Path]:
-    """A folder for weights and stored outputs, gone afterwards; those of processes that were killed are removed too."""
-    root = cache_folder() / "profile" / platform.node()  # of other machines nobody here knows what still runs
-    folder = root / str(os.getpid())
+    """A folder for weights and stored outputs, gone afterwards; those of processes that were killed are removed too.
+
+    Each is locked by its process for as long as that lives, which also processes of other containers and machines can see.
+    """
+    root = cache_folder() / "profile"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(root / _LOCK, timeout=_LOCK_SECONDS):  # nobody is between making a folder and locking it
+            for left in root.iterdir():
+                if left.is_dir() and _is_left(left):
+                    shutil.rmtree(left, ignore_errors=True)
+            folder = Path(tempfile.mkdtemp(dir=root))
+            own = filelock.FileLock(folder / _LOCK)
+            own.acquire()
     except OSError as error:
         raise RequestError(
             f"cannot use the cache folder {str(root)!r}: expected a folder that can be made and written, but "
             f"{error.strerror or error}; set MODELHOUND_CACHE to another one"
         ) from None
-    for left in root.iterdir():
-        if left.name.isdigit() and not psutil.pid_exists(int(left.name)):
-            shutil.rmtree(left, ignore_errors=True)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        own.release()
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether nobody holds it any more."""
+    try:
+        with filelock.FileLock(folder / _LOCK, timeout=0):
+            return True
+    except filelock.Timeout:
+        return False
