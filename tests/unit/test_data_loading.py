@@ -1,3 +1,4 @@
+import functools
 import multiprocessing
 import os
 import resource
@@ -17,7 +18,7 @@ import torch
 from PIL import Image
 
 from modelhound.data import Batch, Dataset, Preprocessing, load_batches, loader_processes, open_dataset
-from modelhound.data.loading import _Batches, _choose_workers
+from modelhound.data.loading import _Batches, _choose_workers, _make_loader, _Manner
 from modelhound.data.preprocessing import make_transform
 from modelhound.errors import DataError, RequestError
 from modelhound.launch.environment import child_environment
@@ -153,6 +154,41 @@ def test_ctrl_c_ends_all_workers_and_they_print_nothing(photos: Dataset) -> None
     assert errors.count("Traceback") == 1
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert not [pid for pid in pids if Path("/proc", str(pid)).exists()]
+
+
+class InterruptedLock:
+    """Ctrl-C comes in the moment in which it has been released."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self._is_first = True
+
+    def release(self) -> None:
+        self._lock.release()
+        if self._is_first:
+            self._is_first = False
+            raise KeyboardInterrupt
+
+
+def test_a_worker_hears_of_its_end_where_ctrl_c_came_while_it_was_sent_work(
+    photos: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that does not is ended after 5 seconds, and then the next."""
+    manner = _Manner(num_workers=2, prefetch=1, pin=False, persistent=False, passes=1)
+    iterator: Any = iter(_make_loader(_Batches(photos, PREPROCESSING, 4), manner))
+    for sending in iterator._index_queues:
+        asleep = sending._notempty._waiters
+        while not asleep:
+            time.sleep(0.001)
+        asleep[0] = InterruptedLock(asleep[0])
+        with pytest.raises(KeyboardInterrupt):
+            sending.put((17, 17))
+    ended: list[str] = []
+    for worker in iterator._workers:
+        monkeypatch.setattr(worker, "terminate", functools.partial(ended.append, worker.name))
+    loader_processes.stop_workers(iterator)
+    assert ended == []
+    assert not multiprocessing.active_children()
 
 
 def test_a_worker_that_is_stopped_is_given_up_after_a_while(photos: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,9 +65,19 @@ def stop_workers(iterator: Iterator[Any] | None) -> None:
     if stop is not None:
         with interrupts_held_back():
             with suppress(RuntimeError):  # that one was killed is known by now, or does not matter any more
+                _wake_senders(iterator)
                 stop()
             for worker in getattr(iterator, "_workers", ()):
                 worker.kill()  # one that is stopped takes no other signal, and Python would wait for it at its end
+
+
+def _wake_senders(iterator: Iterator[Any] | None) -> None:
+    """Wake the threads that send to the workers. Where Ctrl-C came while one was being woken, Python still counts that sleep as
+    one to be ended, and would end it once more instead of the sleep since: the worker would not hear that it is to end, and
+    torch would wait 5 s for each of those."""
+    for sending in getattr(iterator, "_index_queues", ()):
+        with sending._notempty:
+            sending._notempty.notify_all()
 
 
 class Deadline:
