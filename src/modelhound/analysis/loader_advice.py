@@ -101,7 +101,7 @@ def advise(
         advice.append(
             Advice(
                 text="Decoding is what most of the time goes into: see with --kind raw,preprocessed whether preparing pays.",
-                evidence=f"{sum(each.bound == 'decode' for each in best)} of {len(best)} models wait for it.",
+                evidence=f"{sum(each.bound == 'decode' for each in best)} of {plural(len(best), 'model')} wait for it.",
             )
         )
     return tuple(advice)

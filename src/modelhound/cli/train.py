@@ -313,7 +313,7 @@ def _show_operators(profiled: "OperatorsProfiled", result: "TrainResult", consol
         table.add_row(escape(each.name), str(each.calls), f"{each.cpu_seconds * 1000:.1f} ms", *device)
     console.print(table)
     console.print(
-        f"Trace of {profiled.num_steps} steps for ui.perfetto.dev: {result.run / profiled.trace}",
+        f"Trace of {plural(profiled.num_steps, 'step')} for ui.perfetto.dev: {result.run / profiled.trace}",
         highlight=False,
         markup=False,
     )
