@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from modelhound.cli import app
-from modelhound.records import FinalsAnswer, Ranking, SavedModel
+from modelhound.records import Failure, FinalsAnswer, Ranking, SavedModel
 from modelhound.report.next_steps import after_latency, after_loader, after_profile, after_search, after_train
 from modelhound.report.pages import build_page
 from modelhound.report.search_view import SearchView, view_search
@@ -98,7 +98,13 @@ def test_what_is_not_finished_goes_on_and_what_found_nothing_is_looked_into(tmp_
     begun = build_page([read_run(write_search(tmp_path / "begun", ["zoo:a", "zoo:b"], finish=False))])
     assert [line for _, line in begun.next_steps] == ["hound search fashion --limit 120 --models zoo:a,zoo:b"]
     failed = build_page([read_run(write_search(tmp_path / "failed", [], failures=("zoo:a",)))])
-    assert [line for _, line in failed.next_steps] == ["hound doctor"]
+    assert failed.next_steps == (), "the failure says itself what to do"
+    view = searched(tmp_path / "unexplained")
+    strange = Failure(model="zoo:a", phase="forward", error="RuntimeError: CUDA error: unknown error")
+    nothing = msgspec.structs.replace(view.ranking, models=())
+    records = (*view.run.records, strange)
+    view = replace(view, ranking=nothing, run=msgspec.structs.replace(view.run, records=records))
+    assert [line for _, line in after_search(view)] == ["hound doctor"]
     run = read_run(write_verb_runs(tmp_path)["train"])
     settings = {"data": "photos", "run": "my runs/one"}
     stopped = msgspec.structs.replace(run, answer=None, settings=settings)
