@@ -76,6 +76,16 @@ def test_a_tie_offers_finals_and_a_clear_winner_does_not(tmp_path: Path) -> None
     )
 
 
+def test_no_training_is_offered_where_no_model_is_better_than_guessing(tmp_path: Path) -> None:
+    view = searched(tmp_path / "guessing")
+    view = replace(view, ranking=msgspec.structs.replace(view.ranking, guess=0.5, is_guess_beaten=False))
+    assert after_search(view) == (
+        ("See whether all items tell more", "hound search fashion --models zoo:a,zoo:b,zoo:c"),
+    )
+    everything = msgspec.structs.replace(view.run, settings={**view.run.settings, "limit": None})
+    assert after_search(replace(view, run=everything)) == ()
+
+
 def test_finals_that_ran_out_of_time_can_go_on_and_their_checkpoint_too(tmp_path: Path) -> None:
     saved = SavedModel(model="file:runs/x y/model.safetensors", arch="zoo:b")
     steps = after_search(searched(tmp_path / "run", finals=undecided(read_back=saved)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from modelhound.analysis.search_tables import ranking_columns
-from modelhound.analysis.search_wording import best_sentence, tau_text, tie_sentence, time_sentence
+from modelhound.analysis.search_wording import best_sentence, control_sentence, tie_sentence, time_sentence
 from modelhound.analysis.wording import bytes_text, count_text, metric_text, plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_fitting_table, open_console, print_json, say
@@ -206,12 +206,8 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
         if ranking.finals is None:
             console.print(_verdict(result), highlight=False)
         show_finals(ranking, settings, console)
-        if ranking.size_agreement is not None:
-            console.print(
-                f"Control: a list ordered by size alone agrees with this ranking by Kendall's tau = "
-                f"{tau_text(ranking.size_agreement)} (1 the same order, 0 no relation).",
-                highlight=False,
-            )
+        if control := control_sentence(ranking):
+            console.print(control, highlight=False)
         console.print(time_sentence(result.phases, result.device, result.precision), highlight=False)
     else:
         console.print("No model could be measured.", style="bold red")
@@ -264,7 +260,8 @@ def _verdict(result: "SearchResult") -> str:
 
     ranking = result.ranking
     best, rest = best_sentence(ranking, result.data)
-    sentence = f"[bold]{escape(best)}[/bold]{escape(rest.removesuffix('.'))} ({' and '.join(ranking.rests_on)})."
+    by = f" ({' and '.join(ranking.rests_on)})." if ranking.is_guess_beaten else "."
+    sentence = f"[bold]{escape(best)}[/bold]{escape(rest.removesuffix('.'))}{by}"
     if result.weights == "random":
         sentence += " [bold]All weights are random[/bold]: this says nothing of trained models."
     tied = "".join(tie_sentence(ranking))

@@ -52,6 +52,12 @@ def after_search(view: SearchView) -> Steps:
     if not ranking.models:
         is_told = all(is_explained(each.error) for each in view.run.of(Failure))
         return () if is_told else (("See whether this machine is the cause", "hound doctor"),)
+    if (
+        finals is None and not ranking.is_guess_beaten
+    ):  # nobody knows what to train, and perhaps there is nothing to learn
+        if settings.get("limit") is None:
+            return ()
+        return (("See whether all items tell more", command_to_repeat("search", settings, limit=None)),)
     label = "Fine-tune it on all items" if settings.get("limit") else "Fine-tune it"  # a search can do with fewer
     steps = [(label, command_to_train(settings, best))] if best else []
     num_tied = sum(row.rank == 1 for row in ranking.models)
