@@ -66,6 +66,37 @@ def test_what_is_offered_keeps_to_the_precision_and_device_that_were_asked_for(t
     assert line.endswith("--precision bf16 --device cpu")
 
 
+def test_what_is_offered_does_the_same_to_the_models(tmp_path: Path) -> None:
+    """What each verb leaves out is its own default: random in latency, pretrained in all that rank or train."""
+    view = searched(
+        tmp_path / "search", finals=undecided(read_back=SavedModel(model="file:a.safetensors", arch="zoo:b"))
+    )
+    drawn = msgspec.structs.replace(
+        view.run, settings={**view.run.settings, "weights": "random", "seed": 3, "layers": "mean"}
+    )
+    (_, train), (_, checkpoint), (_, again) = after_search(replace(view, run=drawn))
+    assert train == "hound train fashion --model zoo:b --weights random --seed 3"
+    assert "random" not in checkpoint, "its own weights are what it is for"
+    assert "--weights random" in again
+    assert "--layers mean" in again
+    run = read_run(write_verb_runs(tmp_path)["profile"])
+
+    def profiled(weights: str, bottleneck: str) -> str:
+        asking = msgspec.structs.replace(run, settings={"data": "x", "weights": weights, "pooling": "cls"})
+        ((_, line),) = after_profile(asking, bottleneck=bottleneck, models=("zoo:a",))
+        return line
+
+    assert profiled("random", "data") == "hound loader x --models zoo:a --weights random --pooling cls"
+    assert profiled("random", "weights") == "hound search x --models zoo:a --weights random --pooling cls --explain"
+    assert profiled("random", "forward") == "hound latency --models zoo:a"
+    assert profiled("pretrained", "forward") == "hound latency --models zoo:a --weights pretrained"
+    loader = msgspec.structs.replace(run, settings={"data": "x", "models": ["zoo:a"], "weights": "random"})
+    ((_, line),) = after_loader(loader)
+    assert line == "hound search x --models zoo:a --weights random"
+    ((_, line),) = after_train(loader, model="zoo:a", bound="data-bound")
+    assert line == "hound loader x --models zoo:a --weights random"
+
+
 def test_a_tie_offers_finals_and_a_clear_winner_does_not(tmp_path: Path) -> None:
     clear = after_search(searched(tmp_path / "clear", num_items=4000))
     assert [label for label, _ in clear] == ["Fine-tune it on all items"]
