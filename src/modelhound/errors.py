@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 
+_EXPLAINED = ("cannot ", "memory ran out")
+"""How all messages of this package begin."""
+
 _NO_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -112,6 +115,11 @@ def explain_error(error: Exception) -> str:
     if not is_out_of_memory(error):
         return named
     return f"memory ran out ({named})" if text else "memory ran out"
+
+
+def is_explained(told: str) -> bool:
+    """Whether what `explain_error` made of an error says what to do about it; others' errors are only named."""
+    return told.startswith(_EXPLAINED)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -188,8 +188,10 @@ def test_a_search_uses_what_is_remembered_and_says_so(capsys: pytest.CaptureFixt
     forward = next(samples for samples in measured.phases if samples.phase == "forward")
     assert len(forward.seconds) == 2  # 48 items, 24 at a time
     out = hound(capsys, *asked, "--run", "again", "--fresh")[1]
-    said = "Computed in batches of 12, from which on computing alone gets no faster: as `hound loader` found here for photos."
+    said = "Computed in batches of up to 12, from which on computing alone gets no faster: as `hound loader` found here for"
     assert said in " ".join(out.split())
+    remembered = json.loads(hound(capsys, *asked, "--run", "remembered", "--json")[1])
+    assert remembered["loader"] is None, "nothing was computed, in whatever batches"
 
 
 def test_texts_are_loaded_too(tmp_path: Path) -> None:

@@ -41,6 +41,32 @@ def complaint(argv: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("latency --sequence x", r"such as --sequence 16,128"),
         ("search digits --scorers rigde", r"cannot use --scorers 'rigde': expected one of .*, did you mean ridge\?"),
         ("search digits --limit", r"cannot use --limit alone: expected a value behind it"),
+        *(
+            (
+                f"{asked} {option}",
+                rf"cannot use {option} alone: expected a value behind it, see `hound {asked.split()[0]} --help`",
+            )
+            for asked, option in (
+                ("report", "--charts"),
+                ("report", "--export"),
+                ("report", "--mlflow"),
+                ("latency", "--batch"),
+                ("latency --json", "--precision"),
+                ("latency", "--compare"),
+                ("search digits", "--scorers"),
+                ("search digits", "--charts"),
+                ("loader digits", "--workers"),
+                ("train digits --model zoo:resnet-shapes", "--ranks"),
+                ("breakeven digits", "--sizes"),
+                ("profile digits", "--models"),
+                ("prepare digits out", "--models"),
+                ("models", "--where"),
+            )
+        ),
+        (
+            "report --charts=",
+            r"cannot use --charts with nothing behind it: expected a value, see `hound report --help`",
+        ),
         ("search digits --limit ten", r"cannot use --limit 'ten': expected a whole number"),
         (
             "search digits --limit 60.5",
@@ -81,8 +107,9 @@ def complaint(argv: str, capsys: pytest.CaptureFixture[str]) -> str:
         ),
         (
             "train digits --test new",
-            r"cannot use --split or --test with 'digits': .* or leave it out: CIFAR's own layout;",
+            r"cannot use --test with 'digits': .* or leave it out: CIFAR's own layout;",
         ),
+        ("search digits --split new", r"cannot use --split new with 'digits': expected data of one of these forms"),
         (
             "loader digits --task regression",
             r"cannot use --task regression with 'digits': expected data of one of these",

@@ -16,10 +16,11 @@ import pytest
 
 import modelhound
 from command_line import hound
+from modelhound.cli.search import _show_foreseen
 from modelhound.errors import ModelError
 from modelhound.models import SOURCES
 from modelhound.models.zoo import ZooSource
-from modelhound.records import Progress
+from modelhound.records import PlanMade, Progress, SearchForeseen
 from modelhound.settings import ModelSettings
 
 SMALL = ["--models", "zoo:mobilenet-rotation,zoo:resnet-glyphs", "--limit", "40"]
@@ -500,6 +501,33 @@ def test_an_explanation_says_when_no_model_can_be_used(capsys: pytest.CaptureFix
     assert code == 1
     assert "it is gone" in out
     assert out.splitlines()[-1] == "No model can be used."
+
+
+def test_an_explanation_counts_one_as_one_and_is_silent_on_phases_that_take_no_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan = PlanMade(num_items=1, num_models=1, seconds=0, seconds_alone=0, trees=())
+    foreseen = SearchForeseen(
+        num_models=1,
+        num_remembered=1,
+        num_items=1,
+        rungs=(1,),
+        phases={"forward": 0.01},
+        seconds=0.01,
+        least_seconds=0.01,
+        peak_memory_bytes=1,
+        flops=1.0,
+        flops_run=1.0,
+        weight_bytes=1,
+        weight_bytes_read=1,
+        plan=plan,
+        failures=(),
+    )
+    _show_foreseen(foreseen)
+    out = capsys.readouterr().out
+    assert "Busy" not in out
+    assert "1 model over 1 item:" in out
+    assert "1 more is remembered and only has to be scored." in out
 
 
 @pytest.mark.parametrize("option", ["--live", "--open"])

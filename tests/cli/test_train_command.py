@@ -170,7 +170,7 @@ def test_without_slurm_a_job_is_refused(
         (("--mode", "cached", "--augment", "flip"), "--augment flip with --mode cached"),
         (("--mode", "head", "--batchnorm", "sync"), "--batchnorm sync"),
         (("--loader", "found.json"), "--loader with --batch and --workers"),
-        (("--test", "validation"), "--split"),
+        (("--test", "validation"), "use --test with"),
         (("--model", "zoo:nothing"), "zoo:nothing"),
         (("--device", "cuda"), "--device"),
     ],

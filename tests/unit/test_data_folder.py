@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ from PIL import Image
 from modelhound.data import open_dataset
 from modelhound.data.source import DataRequest
 from modelhound.data.sources.folder import FolderSource
+from modelhound.errors import DataError
+from modelhound.records import silent
+from modelhound.settings import TrainSettings
+from modelhound.training.items import open_items
 from refusals import message
 
 
@@ -98,6 +103,26 @@ def test_names_that_are_not_unicode_can_be_read_shown_and_stored(photos: Path) -
     data = open_dataset(str(photos))
     assert data.item_names[-1] == "b/caf\ufffd.jpg"
     assert data.read(4).mode == "RGB"
+
+
+def test_one_class_given_alone_suggests_the_folder_around_it(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder(photos, "circle/1.jpg", "circle/2.jpg", "square/1.jpg", "square/2.jpg")
+    assert f"give the folder around it, {str(photos)!r}" in message(photos / "circle")
+    monkeypatch.chdir(photos / "circle")
+    assert "give the folder around it, '..'" in message(".")
+    make_folder(photos / "deeper" / "lonely", "1.jpg")
+    assert "move them into one folder per class" in message(photos / "deeper" / "lonely")
+
+
+def test_a_part_that_is_not_there_is_told_in_the_words_of_who_asked(photos: Path) -> None:
+    make_folder(photos, "test/a/1.jpg", "test/a/2.jpg", "test/b/1.jpg", "test/b/2.jpg")
+    asked = TrainSettings(str(photos), model="zoo:resnet-shapes", test="test")
+    with pytest.raises(DataError, match=r"cannot use part 'train' to train on \(--split names another\) of"):
+        open_items(asked, silent)
+    with pytest.raises(DataError, match="cannot use --test 'val' of"):
+        open_items(replace(asked, split="test", test="val"), silent)
+    with pytest.raises(DataError, match="cannot use --split 'val' of"):
+        open_items(replace(asked, split="val"), silent)
 
 
 def test_a_missing_path_suggests_close_names(tmp_path: Path) -> None:

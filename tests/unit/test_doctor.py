@@ -1,12 +1,16 @@
 """How `doctor` goes about it; what it finds is looked at in `tests/cli`."""
 
 import re
+import socket
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hub import serve_hub
 from modelhound.feature_store import FeatureStore
+from modelhound.models.hub_client import HubClient
 from modelhound.records import Progress
 from modelhound.verbs import doctor
 
@@ -35,3 +39,35 @@ def test_it_says_how_much_is_remembered_and_where(tmp_path: Path, monkeypatch: p
     assert remembered is not None
     assert 16 <= float(remembered[1]) < 17
     assert some.advice == "may be removed at any time"
+
+
+def test_it_asks_the_hub_that_is_set_and_says_whether_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(doctor, "_LOOKS", {"models": doctor._LOOKS["models"]})
+
+    def look(endpoint: str) -> doctor.Check:
+        monkeypatch.setattr(doctor, "HubClient", lambda: HubClient(endpoint=endpoint))
+        (check,) = doctor.doctor().checks
+        return check
+
+    asked: list[str] = []
+    with serve_hub(tmp_path, asked=asked) as endpoint:
+        assert "the hub answers" in look(endpoint).finding
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        assert "HF_HUB_OFFLINE is set" in look(endpoint).finding
+        assert len(asked) == 1, "who is offline asks nobody"
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    gone = look(endpoint)
+    assert (gone.verdict, f"the hub at {endpoint} does not answer" in gone.finding) == ("note", True)
+    assert "HF_ENDPOINT" in gone.advice
+
+
+def test_a_hub_that_keeps_silent_is_not_waited_for_long() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        began = time.monotonic()
+        silence = HubClient(endpoint=f"http://127.0.0.1:{deaf.getsockname()[1]}").why_silent(patience_seconds=0.5)
+        assert time.monotonic() - began < 5
+    assert silence is not None
+    assert "does not answer" in silence

@@ -1,6 +1,7 @@
 """What bounds a run and what would help, in words."""
 
 import math
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -97,6 +98,15 @@ def test_advice_names_bounds_cores_disk_and_lengths_with_evidence() -> None:
     assert "up to 10 items 10 x 0, from 1000 items 10 x 2 and from 10000 items 20 x 4" in text
     assert "--kind raw,preprocessed" in text
     assert all(one.evidence for one in advice)
+
+
+def test_no_rate_is_foretold_that_the_cores_cannot_reach() -> None:
+    each = parts(0.01, 0.001)
+    few = replace(around(), num_cores=2)
+    (told, *_) = advise([bound_of(each, few)], [each], (10, 2), [], few)
+    assert "200 items/s are loaded with 2 workers where nothing computes" in told.evidence
+    (told, *_) = advise([bound_of(each, few)], [each], (10, 8), [], few)
+    assert "At most 200 items/s can be loaded with 8 workers on 2 cores where nothing computes" in told.evidence
 
 
 def test_the_verdict_names_the_pair_its_regret_and_what_is_as_good() -> None:

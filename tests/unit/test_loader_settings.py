@@ -196,7 +196,8 @@ def test_what_was_taken_over_is_said_in_words() -> None:
         batch=16, workers=None, prefetch=None, origin="remembered", found_for="photos", is_of_computing=True
     )
     assert by_engine.sentence() == (
-        "Computed in batches of 16, from which on computing alone gets no faster: as `hound loader` found here for photos."
+        "Computed in batches of up to 16, from which on computing alone gets no faster: as `hound loader` found here "
+        "for photos."
     )
     from_file = LoaderUsed(batch=None, workers=0, prefetch=None, origin="found.json", found_for="photos on a laptop")
     assert from_file.text() == "no loader processes: from found.json for photos on a laptop"

@@ -184,3 +184,14 @@ def test_models_dropped_from_the_race_count_in_the_control() -> None:
     assert together.by_size == ("d2", "d1", "d0", "m0", "m1", "m2")
     assert [row.size_rank for row in together.models] == [4, 5, 6]
     assert [row.model for row in together.models] == [row.model for row in alone.models]
+
+
+def test_a_ranking_says_whether_anybody_is_better_than_guessing() -> None:
+    guess = np.zeros(400)
+    guess[::2] = 1
+    good, poor = model("a", hits(300)), model("b", hits(205))
+    clear = rank_models([good, poor], rests_on=["ridge"], seed=0, guess=guess)
+    assert (clear.guess, clear.is_guess_beaten) == (0.5, True)
+    assert not rank_models([poor], rests_on=["ridge"], seed=0, guess=guess).is_guess_beaten
+    unknown = rank_models([poor], rests_on=["ridge"], seed=0)
+    assert (unknown.guess, unknown.is_guess_beaten) == (None, True)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from modelhound.cli import app
-from modelhound.records import FinalsAnswer, Ranking, SavedModel
+from modelhound.records import Failure, FinalsAnswer, Ranking, SavedModel
 from modelhound.report.next_steps import after_latency, after_loader, after_profile, after_search, after_train
 from modelhound.report.pages import build_page
 from modelhound.report.search_view import SearchView, view_search
@@ -66,6 +66,37 @@ def test_what_is_offered_keeps_to_the_precision_and_device_that_were_asked_for(t
     assert line.endswith("--precision bf16 --device cpu")
 
 
+def test_what_is_offered_does_the_same_to_the_models(tmp_path: Path) -> None:
+    """What each verb leaves out is its own default: random in latency, pretrained in all that rank or train."""
+    view = searched(
+        tmp_path / "search", finals=undecided(read_back=SavedModel(model="file:a.safetensors", arch="zoo:b"))
+    )
+    drawn = msgspec.structs.replace(
+        view.run, settings={**view.run.settings, "weights": "random", "seed": 3, "layers": "mean"}
+    )
+    (_, train), (_, checkpoint), (_, again) = after_search(replace(view, run=drawn))
+    assert train == "hound train fashion --model zoo:b --weights random --seed 3"
+    assert "random" not in checkpoint, "its own weights are what it is for"
+    assert "--weights random" in again
+    assert "--layers mean" in again
+    run = read_run(write_verb_runs(tmp_path)["profile"])
+
+    def profiled(weights: str, bottleneck: str) -> str:
+        asking = msgspec.structs.replace(run, settings={"data": "x", "weights": weights, "pooling": "cls"})
+        ((_, line),) = after_profile(asking, bottleneck=bottleneck, models=("zoo:a",))
+        return line
+
+    assert profiled("random", "data") == "hound loader x --models zoo:a --weights random --pooling cls"
+    assert profiled("random", "weights") == "hound search x --models zoo:a --weights random --pooling cls --explain"
+    assert profiled("random", "forward") == "hound latency --models zoo:a"
+    assert profiled("pretrained", "forward") == "hound latency --models zoo:a --weights pretrained"
+    loader = msgspec.structs.replace(run, settings={"data": "x", "models": ["zoo:a"], "weights": "random"})
+    ((_, line),) = after_loader(loader)
+    assert line == "hound search x --models zoo:a --weights random"
+    ((_, line),) = after_train(loader, model="zoo:a", bound="data-bound")
+    assert line == "hound loader x --models zoo:a --weights random"
+
+
 def test_a_tie_offers_finals_and_a_clear_winner_does_not(tmp_path: Path) -> None:
     clear = after_search(searched(tmp_path / "clear", num_items=4000))
     assert [label for label, _ in clear] == ["Fine-tune it on all items"]
@@ -74,6 +105,16 @@ def test_a_tie_offers_finals_and_a_clear_winner_does_not(tmp_path: Path) -> None
         "Or see what short fine-tuning tells of the 2 that share rank 1",
         "hound search fashion --limit 8 --models zoo:a,zoo:b,zoo:c --finals auto",
     )
+
+
+def test_no_training_is_offered_where_no_model_is_better_than_guessing(tmp_path: Path) -> None:
+    view = searched(tmp_path / "guessing")
+    view = replace(view, ranking=msgspec.structs.replace(view.ranking, guess=0.5, is_guess_beaten=False))
+    assert after_search(view) == (
+        ("See whether all items tell more", "hound search fashion --models zoo:a,zoo:b,zoo:c"),
+    )
+    everything = msgspec.structs.replace(view.run, settings={**view.run.settings, "limit": None})
+    assert after_search(replace(view, run=everything)) == ()
 
 
 def test_finals_that_ran_out_of_time_can_go_on_and_their_checkpoint_too(tmp_path: Path) -> None:
@@ -98,7 +139,13 @@ def test_what_is_not_finished_goes_on_and_what_found_nothing_is_looked_into(tmp_
     begun = build_page([read_run(write_search(tmp_path / "begun", ["zoo:a", "zoo:b"], finish=False))])
     assert [line for _, line in begun.next_steps] == ["hound search fashion --limit 120 --models zoo:a,zoo:b"]
     failed = build_page([read_run(write_search(tmp_path / "failed", [], failures=("zoo:a",)))])
-    assert [line for _, line in failed.next_steps] == ["hound doctor"]
+    assert failed.next_steps == (), "the failure says itself what to do"
+    view = searched(tmp_path / "unexplained")
+    strange = Failure(model="zoo:a", phase="forward", error="RuntimeError: CUDA error: unknown error")
+    nothing = msgspec.structs.replace(view.ranking, models=())
+    records = (*view.run.records, strange)
+    view = replace(view, ranking=nothing, run=msgspec.structs.replace(view.run, records=records))
+    assert [line for _, line in after_search(view)] == ["hound doctor"]
     run = read_run(write_verb_runs(tmp_path)["train"])
     settings = {"data": "photos", "run": "my runs/one"}
     stopped = msgspec.structs.replace(run, answer=None, settings=settings)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from modelhound.analysis.search_tables import finals_columns, ranking_columns, short_chance_text, time_text
-from modelhound.analysis.search_wording import best_sentence, tau_text, tie_sentence, time_sentence
+from modelhound.analysis.search_wording import best_sentence, control_sentence, tau_text, tie_sentence, time_sentence
 from modelhound.records import Finalist, FinalsAnswer, RankedModel, Ranking
 
 
@@ -102,6 +102,32 @@ def test_the_best_is_the_best_only_where_there_are_others() -> None:
     assert best_sentence(ranking(ranked("zoo:a")), "digits")[1].startswith(
         " is the only model measured on digits: 90.0%"
     )
+
+
+def test_what_guessing_would_reach_is_told_where_the_best_is_close_to_it() -> None:
+    close = msgspec.structs.replace(TIED, guess=0.84)
+    assert best_sentence(close, "digits")[1].endswith(
+        "recognised from its features; naming the most frequent class every time would reach 84.0%."
+    )
+    assert "every time" not in best_sentence(msgspec.structs.replace(TIED, guess=0.1), "digits")[1]
+    beaten = msgspec.structs.replace(TIED, guess=0.89, is_guess_beaten=False)
+    assert "".join(best_sentence(beaten, "digits")) == (
+        "No model is better than guessing on digits: zoo:a reaches 90.0% (85.0 – 95.0%, 95% interval), naming the most "
+        "frequent class every time would reach 89.0%. Labels that are noise look like this; so do too few items."
+    )
+    assert tie_sentence(beaten) == ("", "", "")
+
+
+def test_the_control_names_the_models_that_it_is_about() -> None:
+    whole = msgspec.structs.replace(TIED, by_size=("zoo:c", "zoo:a", "zoo:b"), size_agreement=-0.5)
+    assert control_sentence(whole).startswith(
+        "Control: a list ordered by size alone agrees with this ranking of all 3 models by Kendall's tau = -0.50 (1"
+    )
+    raced = msgspec.structs.replace(whole, by_size=("zoo:c", "zoo:a", "zoo:b", "zoo:d", "zoo:e"))
+    assert "of all 5 models, the 2 that left the race early behind the others, by Kendall's tau" in control_sentence(
+        raced
+    )
+    assert control_sentence(msgspec.structs.replace(whole, size_agreement=None)) == ""
 
 
 def test_the_smallest_of_those_that_share_rank_1_is_named() -> None:

@@ -79,7 +79,10 @@ def judge_winner(ranking: Ranking, measured: Sequence[ModelMeasured], *, seed: i
 
 
 def scorer_agreement(models: Sequence[RankedModel]) -> tuple[Agreement, ...]:
-    """Every scorer with every scorer and with size, over the models that have both scores."""
+    """Every scorer with every scorer and with size, over the models that have both scores: those measured to the end.
+
+    So it is not the control of the ranking, which is over those that left the race, too.
+    """
     values: dict[str, dict[str, float]] = {}
     for row in models:
         for scorer, score in row.scores.items():

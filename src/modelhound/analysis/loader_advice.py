@@ -101,7 +101,7 @@ def advise(
         advice.append(
             Advice(
                 text="Decoding is what most of the time goes into: see with --kind raw,preprocessed whether preparing pays.",
-                evidence=f"{sum(each.bound == 'decode' for each in best)} of {len(best)} models wait for it.",
+                evidence=f"{sum(each.bound == 'decode' for each in best)} of {plural(len(best), 'model')} wait for it.",
             )
         )
     return tuple(advice)
@@ -198,19 +198,20 @@ def _advise_on_bounds(
     for bounds in dict.fromkeys(each.bounds for each in best):
         of_bound = [each for each in best if each.bounds == bounds]
         gains = [each.speedup_if_free for each in of_bound]
-        names, least, most = (
-            list_text([each.model for each in of_bound], most=3),
-            f"{min(gains):.1f}x",
-            f"{max(gains):.1f}x",
-        )
+        names = list_text([each.model for each in of_bound], most=3)
+        faster = " to ".join(dict.fromkeys((f"{min(gains):.1f}x", f"{max(gains):.1f}x")))
         who = f"{' and '.join(bounds)} {'bound' if len(bounds) > 1 else 'bounds'} {names}"
-        texts.append(f"{who} (loading for free: {least if least == most else f'{least} to {most}'} faster)")
+        texts.append(f"{who} (loading for free: {faster} faster)")
     load = parts[0].load
     rate = max(1, pair[1]) / load.item_seconds(*pair)
+    # what processes were measured to do in fewer of them, or in a run that was over soon, no core does
+    most = around.num_cores / load.item_seconds(pair[0], min(pair[1], 1))
+    loaded = f"{rate:.0f} items/s are" if rate <= most else f"At most {most:.0f} items/s can be"
+    among = "" if rate <= most else f" on {plural(around.num_cores, 'core')}"
     steps = [each.step.of(pair[0]) / pair[0] for each in parts]
     return Advice(
         text=f"{'; '.join(texts)}.",
-        evidence=f"{rate:.0f} items/s are loaded {_workers_text(pair[1])} where nothing computes; "
+        evidence=f"{loaded} loaded {_workers_text(pair[1])}{among} where nothing computes; "
         f"{' to '.join(dict.fromkeys(f'{1 / each:.0f}' for each in (max(steps), min(steps))))} items/s are computed on "
         f"{around.device} where nothing loads.",
     )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from modelhound.analysis.trials import beats_guessing
 from modelhound.records import ModelDropped, ModelMeasured, RankedModel, Ranking, unpack_items
 
 __all__ = ["Floats", "rank_agreement", "rank_models", "resample_means", "share_interval"]
@@ -37,8 +38,9 @@ def rank_models(
     metric: str = "accuracy",
     confidence: float = 0.95,
     dropped: Sequence[ModelDropped] = (),
+    guess: Floats | None = None,
 ) -> Ranking:
-    """Rank by the mean of the `rests_on` scorers' per-item scores, which is the `metric`.
+    """Rank by the mean of the `rests_on` scorers' per-item scores, which is the `metric`; `guess` has those of one who guesses.
 
     Models that were dropped from the race count in the control only, behind all others: without them, a list ordered by size
     would be compared with winners alone.
@@ -75,13 +77,17 @@ def rank_models(
         )
         for rank, index in zip(ranks, order, strict=True)
     ]
+    guessed = None if guess is None else guess[tested]
     return Ranking(
         rests_on=tuple(rests_on),
         metric=metric,
         confidence=confidence,
+        guess=None if guessed is None else float(guessed.mean()),
+        is_guess_beaten=guessed is None or beats_guessing(item_scores[order[0]], guessed, num_tries=len(everybody)),
         num_items=int(tested.sum()),
         models=tuple(rows),
         by_size=tuple(record.model for record in by_size),
+        # over everybody, unlike `certainty.scorer_agreement`: scores of models that left the race are not of all items
         size_agreement=rank_agreement(
             [*scores.tolist(), *(scores.min() - 2 + record.score for record in dropped)],
             [float(record.num_parameters) for record in everybody],

@@ -8,35 +8,48 @@ What finals found is told by `finals_wording`. Nothing here knows where the word
 from collections.abc import Mapping
 
 from modelhound.analysis.search_tables import time_text
-from modelhound.analysis.wording import count_text, duration_text, metric_interval_text, metric_text
+from modelhound.analysis.wording import all_models_text, count_text, duration_text, metric_interval_text, metric_text
 from modelhound.records import Ranking
 
-__all__ = ["best_sentence", "shares_text", "tau_text", "tie_sentence", "time_sentence"]
+__all__ = ["best_sentence", "control_sentence", "shares_text", "tau_text", "tie_sentence", "time_sentence"]
 
 _MEANINGS = {
     "accuracy": "of {items:,} items are recognised from its features",
     "ranking precision": "ranking precision of the labels of {items:,} items, told from its features",
     "R2": "is the R2 of {items:,} numbers told from its features",
 }
+_GUESSING = {
+    "accuracy": "naming the most frequent class every time",
+    "ranking precision": "ordering labels by how often they come",
+    "R2": "naming the mean every time",
+}
+_CLOSE = 0.1  # of the way from guessing to telling everything: who comes no farther should know where guessing stands
 _LEAST_SHARE = 0.005  # of the time; what takes less is not worth a word
 
 
 def best_sentence(ranking: Ranking, data: str) -> tuple[str, str]:
-    """Its first words, which stand out, and the rest; of a ranking that has models."""
+    """Its first words, which stand out, and the rest; of a ranking that has models. What guessing would reach is told where
+    the best comes close to it."""
     best = ranking.models[0]
+    score = f"{metric_text(ranking.metric, best.score)} ({metric_interval_text(ranking.metric, best.interval)}, "
+    score += f"{ranking.confidence:.0%} interval)"
+    guessed = "" if ranking.guess is None else f"{_GUESSING.get(ranking.metric, 'guessing')} would reach "
+    guessed += "" if ranking.guess is None else metric_text(ranking.metric, ranking.guess)
+    if not ranking.is_guess_beaten:
+        return f"No model is better than guessing on {data}", (
+            f": {best.model} reaches {score}, {guessed}. Labels that are noise look like this; so do too few items."
+        )
     claim = f"suits {data} best" if len(ranking.models) > 1 else f"is the only model measured on {data}"
     meaning = _MEANINGS.get(ranking.metric, ranking.metric).format(items=ranking.num_items)
-    return best.model, (
-        f" {claim}: {metric_text(ranking.metric, best.score)} ({metric_interval_text(ranking.metric, best.interval)}, "
-        f"{ranking.confidence:.0%} interval) {meaning}."
-    )
+    is_close = ranking.guess is not None and best.interval[0] - ranking.guess < _CLOSE * (1 - ranking.guess)
+    return best.model, f" {claim}: {score} {meaning}{f'; {guessed}' if is_close else ''}."
 
 
 def tie_sentence(ranking: Ranking) -> tuple[str, str, str]:
     """Who shares rank 1: what comes before the smallest of them, its name, which stands out, and the rest; all empty where
     nobody does."""
     tied = [row for row in ranking.models if row.rank == 1]
-    if len(tied) < 2:
+    if len(tied) < 2 or not ranking.is_guess_beaten:  # of those that tell nothing, none is worth naming
         return "", "", ""
     smallest = min(tied, key=lambda row: row.num_parameters)
     told = f"{len(tied)} models share rank 1: {ranking.num_items:,} items cannot tell them apart"
@@ -46,6 +59,19 @@ def tie_sentence(ranking: Ranking) -> tuple[str, str, str]:
         f"{told}. The smallest of them is ",
         smallest.model,
         f" ({count_text(smallest.num_parameters)} parameters).",
+    )
+
+
+def control_sentence(ranking: Ranking) -> str:
+    """What a list ordered by size says, and of which models; empty where that cannot be told."""
+    if ranking.size_agreement is None:
+        return ""
+    num_left = len(ranking.by_size) - len(ranking.models)
+    left = f", the {num_left} that left the race early behind the others," if num_left > 1 else ""
+    left = ", the one that left the race early behind the others," if num_left == 1 else left
+    return (
+        f"Control: a list ordered by size alone agrees with this ranking of {all_models_text(len(ranking.by_size))}{left} by "
+        f"Kendall's tau = {tau_text(ranking.size_agreement)} (1 the same order, 0 no relation)."
     )
 
 

@@ -52,7 +52,7 @@ app = App(
     version_flags=("--version", "-V"),
     help_format="plaintext",  # the other formats load a parser each, and --help should answer at once
     help_formatter=Paragraphs(),
-    default_parameter=Parameter(negative=(), consume_multiple=True, show_default=_default_text),
+    default_parameter=Parameter(negative=(), consume_multiple=1, show_default=_default_text),  # one at least
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `run` says what became of the work
 )
@@ -69,6 +69,7 @@ def run(argv: Sequence[str]) -> int:
     if argv and argv[0] == "help":  # as people type it
         argv = [*argv[1:], "--help"]
     try:
+        _refuse_empty_values(argv)
         _refuse_too_little_memory(argv)
         code = app(list(argv), exit_on_error=False, print_error=False)
         sys.stdout.flush()  # a reader that has gone shows here and not after the last line of this program
@@ -108,6 +109,16 @@ def run(argv: Sequence[str]) -> int:
             f"unexpected {type(error).__name__}: {error}. Set MODELHOUND_DEBUG=1 to see where, and please report it."
         )
         return FAILED
+
+
+def _refuse_empty_values(argv: Sequence[str]) -> None:
+    """What a shell makes of a variable that is not set, as in --charts=$KIND: it would count as not given at all."""
+    for word, after in zip(argv, [*argv[1:], None], strict=True):
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and (after == "" if not equals else value == ""):
+            raise RequestError(
+                f"cannot use {name} with nothing behind it: expected a value, see `hound {argv[0]} --help`"
+            )
 
 
 def _find_lack_of_memory(error: BaseException) -> Exception | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from modelhound.analysis.wording import plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_fitting_table, make_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
@@ -179,7 +180,7 @@ def _show_verdict(kind: "KindAnswer", console: "Console") -> None:
     is_part = 0 < kind.measuring_seconds < kind.grid_seconds
     share = f"{kind.measuring_seconds / kind.grid_seconds:.0%} of the" if is_part else "beside"
     console.print(
-        f"  {kind.num_runs} runs and what they are composed of took {kind.measuring_seconds:.1f} s, {share} "
+        f"  {plural(kind.num_runs, 'run')} and what they are composed of took {kind.measuring_seconds:.1f} s, {share} "
         f"{kind.grid_seconds:.1f} s of all pairs with all models once; a run scatters by {kind.noise:.1%}.",
         style="dim",
         markup=False,
@@ -198,7 +199,7 @@ def _show_failures(result: "LoaderResult", console: "Console") -> None:
             highlight=False,
         )
     if len(result.failures) > _MOST_FAILURES_SHOWN:
-        console.print(f"... and {len(result.failures) - _MOST_FAILURES_SHOWN} more failures", style="red")
+        console.print(f"... and {plural(len(result.failures) - _MOST_FAILURES_SHOWN, 'more failure')}", style="red")
     traced = next((each for each in result.failures if each.trace), None)
     if traced is not None:
         console.print("Where the first of them happened:", style="red")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.analysis.wording import bytes_text, list_text
+from modelhound.analysis.wording import bytes_text, list_text, plural
 from modelhound.cli.app import DONE, Json
 from modelhound.cli.console import bars, make_table, open_console, print_json
 from modelhound.cli.grouping import DATA, in_groups
@@ -56,7 +56,9 @@ def _show_prepared(result: "PrepareResult", settings: PrepareSettings) -> None:
             markup=False,
             highlight=False,
         )
-    console.print(f"{result.num_items} items of {result.data} {done} in {result.out}.", markup=False, highlight=False)
+    console.print(
+        f"{plural(result.num_items, 'item')} of {result.data} {done} in {result.out}.", markup=False, highlight=False
+    )
     show_skipped(result.skipped, console)
     command = command_to_repeat("search", {"data": str(result.out), "models": settings.models or None})
     console.print(f"Use them: {command}", markup=False, highlight=False, soft_wrap=True)

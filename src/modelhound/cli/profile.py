@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from modelhound.analysis.wording import plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_fitting_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
@@ -134,7 +135,8 @@ def _show_profile(result: "ProfileResult") -> None:
 def _show_place(rows: "list[ConfigurationProfiled]", console: "Console") -> None:
     first = rows[0]
     console.print(
-        f"\n{first.data} on {first.device}, {first.precision}: {first.num_batches} batches of {first.batch} items, "
+        f"\n{first.data} on {first.device}, {first.precision}: {plural(first.num_batches, 'batch', 'batches')} of "
+        f"{plural(first.batch, 'item')}, "
         f"weights {'from the disk' if first.cold else 'from the page cache'}, milliseconds",
         markup=False,
         highlight=False,

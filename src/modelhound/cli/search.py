@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from modelhound.analysis.search_tables import ranking_columns
-from modelhound.analysis.search_wording import best_sentence, tau_text, tie_sentence, time_sentence
+from modelhound.analysis.search_wording import best_sentence, control_sentence, tie_sentence, time_sentence
 from modelhound.analysis.wording import bytes_text, count_text, metric_text, plural
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_fitting_table, open_console, print_json, say
@@ -149,7 +149,8 @@ def _show_foreseen(foreseen: "SearchForeseen") -> None:
         return
     sentences = [_work_sentence(foreseen)]
     if foreseen.num_remembered and foreseen.num_models:
-        sentences.append(f"{foreseen.num_remembered} more are remembered and only have to be scored.")
+        more = plural(foreseen.num_remembered, "more is remembered and only has", "more are remembered and only have")
+        sentences.append(f"{more} to be scored.")
     if len(foreseen.rungs) > 1:
         after = ", ".join(map(str, foreseen.rungs[:-1]))
         sentences.append(
@@ -159,7 +160,8 @@ def _show_foreseen(foreseen: "SearchForeseen") -> None:
     else:
         sentences.append(f"About {foreseen.seconds:.1f} s in all.")
     busy = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in foreseen.phases.items() if seconds >= 0.05)
-    sentences.append(f"Busy, some of it at the same time: {busy}.")
+    if busy:
+        sentences.append(f"Busy, some of it at the same time: {busy}.")
     for sentence in sentences:
         console.print(sentence, markup=False, highlight=False)
 
@@ -168,17 +170,17 @@ def _work_sentence(foreseen: "SearchForeseen") -> str:
     if not foreseen.num_models:
         return (
             f"Nothing has to be run: the features of {plural(foreseen.num_remembered, 'model', 'models')} over "
-            f"{foreseen.num_items} items are remembered and only have to be scored."
+            f"{plural(foreseen.num_items, 'item')} are remembered and only have to be scored."
         )
     shared = 1 - foreseen.flops_run / foreseen.flops if foreseen.flops else 0.0
     if shared < 0.005 and foreseen.weight_bytes_read >= foreseen.weight_bytes:
         return (
-            f"{plural(foreseen.num_models, 'model', 'models')} over {foreseen.num_items} items: "
+            f"{plural(foreseen.num_models, 'model', 'models')} over {plural(foreseen.num_items, 'item')}: "
             f"{count_text(foreseen.flops_run)}FLOP and {bytes_text(foreseen.weight_bytes)} of weights, nothing of which can "
             f"be shared; {bytes_text(foreseen.peak_memory_bytes)} of memory at most."
         )
     return (
-        f"{plural(foreseen.num_models, 'model', 'models')} over {foreseen.num_items} items: "
+        f"{plural(foreseen.num_models, 'model', 'models')} over {plural(foreseen.num_items, 'item')}: "
         f"{count_text(foreseen.flops_run)}FLOP, {shared:.0%} less than one by one; "
         f"{bytes_text(foreseen.weight_bytes_read)} of weights to the device instead of "
         f"{bytes_text(foreseen.weight_bytes)}; {bytes_text(foreseen.peak_memory_bytes)} of memory at most."
@@ -204,12 +206,8 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
         if ranking.finals is None:
             console.print(_verdict(result), highlight=False)
         show_finals(ranking, settings, console)
-        if ranking.size_agreement is not None:
-            console.print(
-                f"Control: a list ordered by size alone agrees with this ranking by Kendall's tau = "
-                f"{tau_text(ranking.size_agreement)} (1 the same order, 0 no relation).",
-                highlight=False,
-            )
+        if control := control_sentence(ranking):
+            console.print(control, highlight=False)
         console.print(time_sentence(result.phases, result.device, result.precision), highlight=False)
     else:
         console.print("No model could be measured.", style="bold red")
@@ -262,7 +260,8 @@ def _verdict(result: "SearchResult") -> str:
 
     ranking = result.ranking
     best, rest = best_sentence(ranking, result.data)
-    sentence = f"[bold]{escape(best)}[/bold]{escape(rest.removesuffix('.'))} ({' and '.join(ranking.rests_on)})."
+    by = f" ({' and '.join(ranking.rests_on)})." if ranking.is_guess_beaten else "."
+    sentence = f"[bold]{escape(best)}[/bold]{escape(rest.removesuffix('.'))}{by}"
     if result.weights == "random":
         sentence += " [bold]All weights are random[/bold]: this says nothing of trained models."
     tied = "".join(tie_sentence(ranking))

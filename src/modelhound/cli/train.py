@@ -195,15 +195,15 @@ def _answer_sentence(result: "TrainResult") -> str:
     from modelhound.analysis.certainty import test_interval
 
     best = max(result.trained, key=lambda run: run.score)
-    interval, guessed = test_interval(best), 1 / max(1, result.num_classes)
+    interval = test_interval(best)
     sure = f" [dim]({metric_interval_text(best.metric, interval)}, 95% interval)[/dim]" if interval else ""
     told = (
         f"[bold]{escape(best.model)}[/bold] reaches {metric_text(best.metric, best.score)}{sure} {best.metric} on "
         f"{plural(best.num_test_items, 'test item')} after {plural(len(best.epochs), 'epoch')}"
         + (f", the best of {len(result.trained)} runs." if len(result.trained) > 1 else ".")
     )
-    if interval and interval[0] <= guessed:
-        told += f" Guessing one of {result.num_classes} classes cannot be told from that ({guessed:.1%})."
+    if (interval[0] if interval else best.score) <= result.guess:
+        told += f" Guessing by how often each answer comes cannot be told from that ({metric_text(best.metric, result.guess)})."
     return told
 
 
@@ -313,7 +313,7 @@ def _show_operators(profiled: "OperatorsProfiled", result: "TrainResult", consol
         table.add_row(escape(each.name), str(each.calls), f"{each.cpu_seconds * 1000:.1f} ms", *device)
     console.print(table)
     console.print(
-        f"Trace of {profiled.num_steps} steps for ui.perfetto.dev: {result.run / profiled.trace}",
+        f"Trace of {plural(profiled.num_steps, 'step')} for ui.perfetto.dev: {result.run / profiled.trace}",
         highlight=False,
         markup=False,
     )

@@ -128,13 +128,16 @@ def check_there(reference: str) -> None:
         source.list_items(reference, DataRequest())
 
 
-def open_asked(settings: DataSettings, *, hold_bytes: int = 0, watch: Watch = silent) -> Dataset:
-    """The data set that `settings` name, as `open_dataset` opens it."""
+def open_asked(
+    settings: DataSettings, *, split_option: str = "--split", hold_bytes: int = 0, watch: Watch = silent
+) -> Dataset:
+    """The data set that `settings` name, as `open_dataset` opens it; `split_option` is what named the part, for messages."""
     return open_dataset(
         settings.data,
         columns=settings.roles(),
         task=settings.asked_task(),
         split=settings.split,
+        split_option=split_option,
         limit=settings.limit,
         seed=settings.seed,
         follow_links=settings.follow_links,
@@ -149,6 +152,7 @@ def open_dataset(
     columns: Mapping[str, str] | None = None,
     task: Task | None = None,
     split: str | None = None,
+    split_option: str = "--split",
     limit: int | None = None,
     seed: int = 0,
     follow_links: bool = False,
@@ -160,7 +164,9 @@ def open_dataset(
     Items that are links out of the data folder cannot be read unless `follow_links` allows it. Files that were looked at stay
     in memory until they are decoded, `hold_bytes` of them at most.
     """
-    request = DataRequest(columns=columns or {}, task=task, split=split, follow_links=follow_links)
+    request = DataRequest(
+        columns=columns or {}, task=task, split=split, split_option=split_option, follow_links=follow_links
+    )
     listing = _list(reference, request)
     chosen = _choose(reference, listing, limit, seed)
     reader = listing.reader.select(chosen)
@@ -224,9 +230,11 @@ def _list(reference: str, request: DataRequest) -> Listing:
         name = min(unfit)
         others = "; ".join(each.form for each in SOURCES if name in each.options)
         taken = "" if reference in source.form else f", which is taken for {source.form}"
-        option = "--split or --test" if name == "split" else f"--{name}"  # `hound train --test` asks for parts too
-        value = request.task if name == "task" else None  # the part to train on may be a guess, columns are many
-        given = f"{option} {value}" if value else option
+        given = f"--{name}"  # columns are many
+        if name == "task":
+            given += f" {request.task}"
+        elif name == "split":
+            given = f"{request.split_option} {request.split}" if request.split_option else "--test"
         raise DataError(
             f"cannot use {given} with {reference!r}{taken}: expected data of one of these forms, or leave it out: {others}"
         )

@@ -62,12 +62,24 @@ class DataRequest:
 
     task: Task | None = None
     split: str | None = None
+    split_option: str = "--split"
+    """Which option named the part; empty where none did, and it is the one that is usual beside `hound train --test`."""
     follow_links: bool = False
     """Whether links may lead out of the data folder."""
 
     def given(self) -> set[str]:
         """The names of the options that were asked for."""
         return {name for name in ("columns", "task", "split") if getattr(self, name)}
+
+    def part_text(self, part: str) -> str:
+        """A part in the words of whoever asked for it: a message names no option that nobody gave."""
+        if self.split is None:
+            return f"part {part!r}"
+        return (
+            f"{self.split_option} {part!r}"
+            if self.split_option
+            else f"part {part!r} to train on (--split names another)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The best of a search once more, by short fine-tuning: a race that costs real training, and decides what features cannot.
 
     entering    from the ranking of a search to its finals
-    items       which fold each item belongs to, and what guessing would score
+    items       which fold each item belongs to
     held_items  items decoded once, for every epoch, rate, fold and network
     trials      one short fine-tuning, tested on items that it did not learn from
     hourglass   whether it will be over in time

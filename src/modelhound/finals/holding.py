@@ -16,13 +16,14 @@ from modelhound.analysis.trials import HIGH_NOTCHES, USUAL_NOTCHES, Outcome, Tri
 from modelhound.errors import BudgetError
 from modelhound.finals.answering import CERTAINTY, answer_finals
 from modelhound.finals.held_items import HeldItems
-from modelhound.finals.items import finals_folds, guess_scores
+from modelhound.finals.items import finals_folds
 from modelhound.finals.job import FinalsJob, num_epochs, trial_of
 from modelhound.finals.spending import Spending
 from modelhound.finals.trial_pool import TrialPool
 from modelhound.finals.trials import Classroom, TrialResult
 from modelhound.meter import count_cores, seconds_now
 from modelhound.records import Failure, FinalsAnswer, FinalsCosts, Progress, TrialDone, unpack_items
+from modelhound.scores.guessing import guess_scores
 from modelhound.settings import MOST_FINALISTS
 
 __all__ = ["hold_finals"]
@@ -133,7 +134,7 @@ class _Finals:
         )
 
     def _make_race(self, models: Sequence[str]) -> FinalsRace:
-        job, guess = self._job, guess_scores(self._job.dataset)
+        job, guess = self._job, guess_scores(self._job.dataset.targets, self._job.dataset.task)
         tells = any(
             beats_guessing(
                 np.nan_to_num(scores).astype(np.float64),

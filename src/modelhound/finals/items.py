@@ -1,22 +1,20 @@
-"""Whether finals can be held on these items, which fold each belongs to, and what guessing would score.
+"""Whether finals can be held on these items, and which fold each belongs to.
 
 In:  a data set
-Out: folds; the scores of one who guesses; a DataError where there are too few items
+Out: folds; a DataError where there are too few items
 Nothing here knows a network.
 """
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from modelhound.analysis.trials import NUM_FOLDS, draw_folds
 from modelhound.data import Dataset
 from modelhound.data.choosing import strata
 from modelhound.errors import DataError, RequestError
-from modelhound.scores.outcomes import rank_labels
 from modelhound.settings import SearchSettings
 
-__all__ = ["check_finals", "finals_folds", "guess_scores"]
+__all__ = ["check_finals", "finals_folds"]
 
 _LEAST_PER_CLASS = 10
 _LEAST_NUMBERS = 30
@@ -51,17 +49,6 @@ def check_finals(dataset: Dataset, settings: SearchSettings) -> None:
 def finals_folds(dataset: Dataset, *, seed: int) -> NDArray[np.int64]:
     """A fold for each item; every fold has its share of every class."""
     return draw_folds(strata(dataset.targets, dataset.task), seed=seed)
-
-
-def guess_scores(dataset: Dataset) -> NDArray[np.float64]:
-    """The score, item by item, of one who knows how often each class or label comes, and nothing of the items."""
-    targets = dataset.targets
-    if dataset.task == "classification":
-        return np.asarray(targets == np.bincount(targets).argmax(), dtype=np.float64)
-    if dataset.task == "multilabel":
-        truth = torch.from_numpy(targets).double()
-        return rank_labels(truth, truth.mean(0).expand_as(truth).contiguous()).numpy()
-    return np.asarray(1 - ((targets - targets.mean()) / targets.std()) ** 2, dtype=np.float64)
 
 
 def _check_folds(dataset: Dataset, folds: NDArray[np.int64]) -> None:

@@ -93,7 +93,15 @@ def measure_models(
     finished = {record.model: record for record in known}
     todo: dict[ModelRef, str] = {}
 
+    used: LoaderUsed | None = None
+    was_used = False
+
     def tell(record: ModelMeasured | ModelDropped | Failure | PlanMade | Timeline) -> None:
+        nonlocal was_used
+        # of remembered features nothing is loaded or computed, and then nothing was taken over either
+        if used is not None and not was_used and _tells_of_computing(record):
+            keep(used)
+            was_used = True
         keep(record)
         if not isinstance(record, PlanMade | Timeline):
             measured.add(record)
@@ -107,7 +115,6 @@ def measure_models(
         else:
             todo[model] = stamp
     num_resumed = len(measured.models)
-    used = None
     if todo:
         job = Job(
             models=todo,
@@ -121,8 +128,11 @@ def measure_models(
             watch=watch,
         )
         job, used = use_recommended(job)
-        if used is not None:
-            keep(used)
         measure = measure_plainly if settings.plain else measure_together if settings.on == "local" else measure_spread
         measure(job)
-    return dataclasses.replace(measured, num_resumed=num_resumed, loader=used)
+    return dataclasses.replace(measured, num_resumed=num_resumed, loader=used if was_used else None)
+
+
+def _tells_of_computing(record: Record) -> bool:
+    """Plans are made of what has to be run; models that are measured one by one come without."""
+    return isinstance(record, PlanMade) or (isinstance(record, ModelMeasured) and record.seconds_of("forward") > 0)

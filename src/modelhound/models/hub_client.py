@@ -8,6 +8,7 @@ token. What goes wrong becomes a ModelError in plain words. A hub that does not 
 
 import contextlib
 import os
+import threading
 import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -112,6 +113,30 @@ class HubClient:
         except (trouble.CacheNotFound, OSError, ValueError):
             return []
         return sorted(each.repo_id for each in repositories if each.repo_type == "model")
+
+    def why_silent(self, *, patience_seconds: float) -> str | None:
+        """Why the hub cannot be had just now, in words; None where it answers, whatever it says."""
+        found: list[str | None] = []
+
+        def ask() -> None:
+            try:
+                answer = client.get_session().head(self._api.endpoint, timeout=patience_seconds)
+            except (
+                Exception
+            ) as error:  # the transport raises many kinds, from names nobody knows to broken certificates
+                found.append(self._why_unreachable(error))
+            else:
+                status = answer.status_code
+                is_broken = status >= _SERVER_TROUBLE
+                found.append(f"the hub at {self._api.endpoint} answers with error {status}" if is_broken else None)
+
+        # beside this thread: whoever looks up the name of a host does not heed the client's patience
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(patience_seconds)
+        if found:
+            return found[0]
+        return f"the hub at {self._api.endpoint} does not answer within {patience_seconds:g} s"
 
     def fetch(self, snapshot: Snapshot, files: Collection[str]) -> Path:
         """The commit's folder in the cache, with these files in it; what is there already is not asked for again."""

@@ -140,7 +140,9 @@ class LoaderUsed(Record, frozen=True, kw_only=True, tag="loader_used"):
     def text(self) -> str:
         """In words."""
         enough = ", from which on computing alone gets no faster" if self.is_of_computing else ""
-        parts = [] if self.batch is None else [f"batches of {self.batch}{enough}"]
+        # the engine takes fewer where memory is short or there are no more; loader processes do as they are told
+        size = f"up to {self.batch}" if self.workers is None else f"{self.batch}"
+        parts = [] if self.batch is None else [f"batches of {size}{enough}"]
         if self.workers is not None:
             parts.append("no loader processes" if self.workers == 0 else f"{self.workers} loader processes")
         if self.prefetch is not None:

@@ -70,5 +70,9 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[RankedModel, ...]
     by_size: tuple[str, ...]
     size_agreement: float | None
+    guess: float | None = None
+    """What one would score who knows only how often each answer comes; None where that is not known (yet)."""
+    is_guess_beaten: bool = True
+    """Whether the best model tells more of the items than that, beyond the luck of having tried so many."""
     finals: FinalsAnswer | None = None
     """What a race of the best by short fine-tuning says, where one was held."""

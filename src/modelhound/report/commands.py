@@ -18,6 +18,7 @@ __all__ = ["arithmetic_of", "command_on_same_data", "command_to_repeat", "comman
 _NEVER_REPEATED = ("run",)  # it would take up the old run folder, where everything is measured already
 _SETTINGS = {"loader": "LoaderSearchSettings"}  # where they are not called after the verb
 _OF_THE_DATA = ("columns", "task", "split", "follow_links", "tokens")  # which items, and how much of them
+_OF_THE_MODELS = ("weights", "pooling", "layers")  # what was done to them
 _OF_THE_ARITHMETIC = ("precision", "device")  # what was found out holds where and how it was asked for
 
 
@@ -25,6 +26,8 @@ def command_to_repeat(verb: str, settings: Mapping[str, Any], **changes: Any) ->
     """`hound VERB …` as it was asked, but for `changes`."""
     settings = {**settings, **changes}
     defaults, positional = _read_defaults(verb)
+    if defaults:  # what another verb was asked for, and this one does not have
+        settings = {name: value for name, value in settings.items() if name in defaults or name in positional}
     words = ["hound", verb]
     for name in positional:
         words += _as_words(settings.get(name))
@@ -41,26 +44,31 @@ def command_to_repeat(verb: str, settings: Mapping[str, Any], **changes: Any) ->
 
 def command_to_train(settings: Mapping[str, Any], model: str | SavedModel) -> str:
     """`hound train …` for one model on the data of a search, with all of its items."""
-    name = model if isinstance(model, str) else model.model
-    needed = needed_by(settings, [name])
-    if not isinstance(model, str):
-        needed["arch"] = model.arch
-    return command_on_same_data("train", settings, model=name, **needed)
+    if isinstance(model, str):
+        return command_on_same_data("train", settings, model=model, **needed_by(settings, [model]))
+    # whatever the search did to weights, those of a checkpoint are what it is for
+    needed = needed_by({**settings, "weights": "pretrained"}, [model.model]) | {"arch": model.arch}
+    return command_on_same_data("train", settings, model=model.model, **needed)
 
 
 def needed_by(settings: Mapping[str, Any], models: Iterable[str]) -> dict[str, Any]:
-    """What was asked for beside these models, without which they cannot be built: --arch is refused where no file needs it."""
+    """What was asked for beside these models, without which they are others: --arch is refused where no file needs it."""
     has_files = any(model.startswith("file:") for model in models)
-    return {"arch": settings.get("arch") if has_files else None, "allow_code": settings.get("allow_code") or None}
+    return {
+        "arch": settings.get("arch") if has_files else None,
+        "allow_code": settings.get("allow_code") or None,
+        **{name: settings.get(name) for name in _OF_THE_MODELS},
+        "seed": settings.get("seed") if settings.get("weights") == "random" else None,  # which draws them
+    }
 
 
 def command_on_same_data(verb: str, settings: Mapping[str, Any], **more: Any) -> str:
-    """`hound VERB …` on the data that another verb was given, with `more` options."""
-    defaults, _ = _read_defaults("search")
+    """`hound VERB …` on the data that another verb was given, with those of `more` options that it has."""
+    defaults, _ = _read_defaults(verb)
     words = ["hound", verb, str(settings.get("data", ""))]
     same = {name: settings.get(name) for name in _OF_THE_DATA} | arithmetic_of(settings)
     for name, value in {**more, **same}.items():
-        if value is not None and not (name in defaults and _same(defaults[name], value)):
+        if value is not None and name in defaults and not _same(defaults[name], value):
             words += _as_option(name, value)
     return shlex.join(words)
 

@@ -9,7 +9,8 @@ import math
 import shlex
 from typing import TypeAlias
 
-from modelhound.records import Ranking, RunStarted
+from modelhound.errors import is_explained
+from modelhound.records import Failure, Ranking, RunStarted
 from modelhound.report.commands import (
     arithmetic_of,
     command_on_same_data,
@@ -49,7 +50,14 @@ def after_search(view: SearchView) -> Steps:
     if view.run.answer is None:
         return before_the_end(view.run)
     if not ranking.models:
-        return (("See whether this machine is the cause", "hound doctor"),)
+        is_told = all(is_explained(each.error) for each in view.run.of(Failure))
+        return () if is_told else (("See whether this machine is the cause", "hound doctor"),)
+    if (
+        finals is None and not ranking.is_guess_beaten
+    ):  # nobody knows what to train, and perhaps there is nothing to learn
+        if settings.get("limit") is None:
+            return ()
+        return (("See whether all items tell more", command_to_repeat("search", settings, limit=None)),)
     label = "Fine-tune it on all items" if settings.get("limit") else "Fine-tune it"  # a search can do with fewer
     steps = [(label, command_to_train(settings, best))] if best else []
     num_tied = sum(row.rank == 1 for row in ranking.models)
@@ -89,9 +97,11 @@ def after_latency(run: Run, *, bound: str, num_untold: int) -> Steps:
 
 
 def after_loader(run: Run) -> Steps:
-    """From the file where one was written; what was found is remembered for this machine in any case."""
+    """A search loads in its own way and takes over one number; from the file where one was written, else what is remembered."""
     out, models = run.settings.get("out"), run.settings.get("models")
-    label = "Use it" if out else "Use it, which a search of data like this does by itself"
+    label = "Search with the batch size that computes fastest"
+    if not out:
+        label += ", which a search of data like this takes over by itself"
     needed = needed_by(run.settings, models or ())
     return ((label, command_on_same_data("search", run.settings, models=models, **needed, loader=out or None)),)
 

@@ -257,7 +257,8 @@ def agreement_chart(ranking: Ranking) -> Chart | None:
     return Chart(
         name="search_agreement",
         title="How alike the scorers order the models",
-        caption="Kendall's tau: 1 is the same order, 0 no relation, -1 the reverse. Size alone is the control.",
+        caption=f"Kendall's tau over the {len(ranking.models)} models that were measured to the end: 1 is the same order, 0 no "
+        "relation, -1 the reverse. Size alone is the control.",
         data=tuple({"first": each.first, "second": each.second, "tau": each.kendall_tau} for each in found),
         draw=lambda data: draw_agreement(data, names),
     )

@@ -24,13 +24,13 @@ _TEST_SHARE = 4  # with --limit: training items per test item of a test part
 def open_items(settings: TrainSettings, watch: Watch) -> tuple[Dataset, Dataset]:
     """Training and test items: two parts of the data set, or one part of which a fifth is held out."""
 
-    def open_part(split: str | None, limit: int | None, task: Task | None = None) -> Dataset:
+    def open_part(split: str | None, limit: int | None, option: str, task: Task | None = None) -> Dataset:
         asked = dataclasses.replace(settings, split=split, limit=limit, task=task or settings.task)
-        return open_asked(asked, watch=watch)
+        return open_asked(asked, split_option=option, watch=watch)
 
     # with a part to test on there are parts, and the one to train on has this name nearly always
     split = settings.split if settings.test is None else settings.split or _USUAL_PART
-    dataset = open_part(split, settings.limit)
+    dataset = open_part(split, settings.limit, "--split" if settings.split else "")
     if settings.test is None:
         return split_items(dataset, seed=settings.seed)
     if settings.test == split:
@@ -40,9 +40,9 @@ def open_items(settings: TrainSettings, watch: Watch) -> tuple[Dataset, Dataset]
     limit = None
     if settings.limit is not None:
         limit = max(settings.limit // _TEST_SHARE, 2 * len(dataset.class_names), 4)
-    test = open_part(settings.test, limit)
+    test = open_part(settings.test, limit, "--test")
     if test.task != dataset.task:  # numbers of which all in this part happen to be whole would be taken for classes
-        test = open_part(settings.test, limit, dataset.task)
+        test = open_part(settings.test, limit, "--test", dataset.task)
     return dataset, _same_classes(dataset, test, settings.test)
 
 

@@ -2,7 +2,8 @@
 
 In:  nothing
 Out: one Check per thing looked at, with what to do about it
-Whatever might kill a process is tried in a child process. Nothing here changes the machine.
+Whatever might kill a process is tried in a child process. Nothing here changes the machine, and nobody is asked but the hub,
+once and only where it may be.
 """
 
 import importlib.util
@@ -19,6 +20,7 @@ from modelhound.feature_store import FeatureStore
 from modelhound.launch import Outcome, run_in_fresh_process
 from modelhound.launch.arithmetic import try_bf16
 from modelhound.meter import describe_machine
+from modelhound.models.hub_client import HubClient
 from modelhound.records import Machine, Progress, Watch, silent, to_plain
 from modelhound.store import cache_folder
 
@@ -27,6 +29,7 @@ __all__ = ["Check", "Diagnosis", "doctor"]
 Verdict = Literal["good", "slow", "broken", "note"]
 
 _WORTH_WHILE = 1.3  # times as fast: what bf16 must bring on a CPU, where fp32 is exact
+_HUB_PATIENCE_SECONDS = 2.0
 _GIBIBYTE = 1 << 30
 
 
@@ -205,10 +208,20 @@ def _look_at_models(machine: Machine) -> Check:
             name="models",
             verdict="note",
             finding=f"{finding}; HF_HUB_OFFLINE is set",
-            advice="timm: models load only if they are in the hub's cache already",
+            advice="timm: and hf: models load only if they are in the hub's cache already",
+        )
+    silence = HubClient().why_silent(patience_seconds=_HUB_PATIENCE_SECONDS)
+    if silence is not None:
+        return Check(
+            name="models",
+            verdict="note",
+            finding=f"{finding}; {silence}",
+            advice="check the connection and HF_ENDPOINT; what is in the hub's cache already loads all the same",
         )
     return Check(
-        name="models", verdict="good", finding=f"{finding}; timm: models are fetched from the hub when asked for"
+        name="models",
+        verdict="good",
+        finding=f"{finding}; the hub answers: timm: and hf: models are fetched from it when asked for",
     )
 
 

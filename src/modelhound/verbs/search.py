@@ -103,6 +103,8 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
             "metric": self.ranking.metric,
             "confidence": self.ranking.confidence,
             "ranking": rows,
+            "guess": self.ranking.guess,
+            "is_guess_beaten": self.ranking.is_guess_beaten,
             "finals": to_plain(self.ranking.finals),
             "control": {"by_size": list(self.ranking.by_size), "kendall_tau": self.ranking.size_agreement},
             "dropped": to_document(self.dropped),
@@ -157,6 +159,7 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
     wait_asleep()  # before anything below loads torch
     asked = _find_asked(settings, watch)
     from modelhound.measuring import measure_models
+    from modelhound.scores.guessing import guess_scores
 
     opened = _open_all(settings, asked, watch)
     models, dataset, scorers, device = opened.models, opened.dataset, opened.scorers, opened.device
@@ -190,6 +193,7 @@ def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None
             metric=METRICS[dataset.task],
             seed=settings.seed,
             dropped=tuple(measured.dropped.values()),
+            guess=guess_scores(dataset.targets, dataset.task),
         )
         _look(run, measured, ranking, dataset, rests_on[0])
         if settings.finals is not None:
@@ -272,6 +276,8 @@ def _prepare_memory_and_device(settings: SearchSettings, device: str) -> None:
 def _headline(ranking: Ranking) -> str:
     if ranking.finals is not None:
         return ranking.finals.winner or "cannot tell the finalists apart"
+    if not ranking.is_guess_beaten:
+        return "no model is better than guessing"
     return ranking.models[0].model if ranking.models else "no model could be measured"
 
 

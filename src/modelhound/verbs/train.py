@@ -75,6 +75,8 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     weights: str
     num_classes: int
+    guess: float
+    """The score of one who knows only how often each answer comes among the test items."""
     trained: tuple[ModelTrained, ...]
     ranks: tuple[RankTrained, ...]
     answer: TrainAnswer
@@ -101,6 +103,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "metric": first.metric if first else None,
             "score": first.score if first else None,
             "interval": test_interval(first) if first else None,
+            "guess": self.guess,
             **({"accuracy": first.score} if first and first.metric == "accuracy" else {}),
             "checkpoint": str(self.run / first.checkpoint) if first else None,
             "phases": self._phases(first) if first else [],
@@ -175,6 +178,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
     models = find_models(settings.model, where=settings.where, watch=watch)
     check_arch(settings.arch, models)
     check_there(settings.data)
+    from modelhound.scores.guessing import guess_scores
     from modelhound.training.checkpoints import name_checkpoint
     from modelhound.training.items import open_items
     from modelhound.training.limits import check_items, check_modality, check_ranks
@@ -213,6 +217,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
         device=device,
         weights=settings.weights,
         num_classes=len(dataset.class_names),
+        guess=float(guess_scores(test.targets, test.task).mean()),
         trained=tuple(trained),
         ranks=tuple(ranks),
         answer=answer,

@@ -131,7 +131,7 @@ class CifarSource:
         split = request.split or "train"
         if split not in layout.splits:
             raise DataError(
-                f"cannot use --split {split!r} of {reference!r}: expected one of {', '.join(layout.splits)}"
+                f"cannot use {request.part_text(split)} of {reference!r}: expected one of {', '.join(layout.splits)}"
             )
         kind = _kind_of_label(reference, layout, request)
         class_names = _read_names(root, layout, kind)

@@ -5,11 +5,11 @@ Out: a Listing, sorted by class and then by name, or a DataError that says what 
 Nothing here opens an image before it is asked to, and nothing here knows about limits.
 """
 
+import contextlib
 import difflib
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -137,7 +137,7 @@ class FolderSource:
     def list_items(self, reference: str, request: DataRequest) -> Listing:
         """All images below the class folders of the folder `reference`."""
         root = Path(os.path.expanduser(reference))  # noqa: PTH111 - Path.expanduser raises where no such user exists
-        part = root if request.split is None else _enter_split(reference, root, request.split)
+        part = root if request.split is None else _enter_split(reference, root, request.split, request)
         listing = _list_folder(reference, part)
         return replace(listing, reader=_fence(listing.reader, root, part, follow_links=request.follow_links))
 
@@ -150,13 +150,13 @@ def _fence(reader: Reader, root: Path, part: Path, *, follow_links: bool) -> Rea
     return FileReader(str(root.absolute()), paths, follow_links=follow_links)
 
 
-def _enter_split(reference: str, root: Path, split: str) -> Path:
+def _enter_split(reference: str, root: Path, split: str, request: DataRequest) -> Path:
     with _readable(reference, root):
         _folder_id(reference, root)
         folders, _ = _split_entries(root)
     if split not in folders:
         raise DataError(
-            f"cannot use --split {split!r} of {reference!r}: expected one of its folders, "
+            f"cannot use {request.part_text(split)} of {reference!r}: expected one of its folders, "
             f"{', '.join(map(repr, sorted(map(printable, folders))[:_NUM_SHOWN])) or 'of which there are none'}"
         )
     return root / split
@@ -169,7 +169,7 @@ def _list_folder(reference: str, root: Path) -> Listing:
         found = {name: sorted(_find_images(root, name, {root_id})) for name in sorted(folders)}
     classes = {name: paths for name, paths in found.items() if paths}
     if not classes:
-        raise DataError(_nothing_found(reference, bool(stray), bool(folders)))
+        raise DataError(_nothing_found(reference, root, bool(stray), bool(folders)))
     _check_classes(reference, root, classes)
     paths = tuple(path for paths in classes.values() for path in paths)
     labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in classes.values()])
@@ -184,7 +184,7 @@ def _list_folder(reference: str, root: Path) -> Listing:
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _readable(reference: str, root: Path) -> Iterator[None]:
     """Turn whatever the file system refuses into a DataError."""
     try:
@@ -264,13 +264,31 @@ def _find_images(root: Path, name: str, seen: set[_FolderId]) -> Iterator[str]:
         waiting += [f"{below}/{folder}" for folder in sorted(folders, reverse=True)]
 
 
-def _nothing_found(reference: str, stray: bool, folders: bool) -> str:
+def _nothing_found(reference: str, root: Path, stray: bool, folders: bool) -> str:
     start = f"cannot use folder {reference!r}: expected {_LAYOUT}, "
     if stray:
-        return start + "but the images lie directly in it; move them into one folder per class"
+        advice = "move them into one folder per class"
+        if _is_class_folder(root):
+            advice = f"if it is one class of several, give the folder around it, {printable(_around(root))!r}"
+        return start + f"but the images lie directly in it; {advice}"
     if folders:
         return start + f"but its folders hold no {_KINDS} file; check the path or convert the images"
     return start + "but there is no folder with images in it; check the path"
+
+
+def _is_class_folder(root: Path) -> bool:
+    """Whether there is another folder of images beside it: somebody went one folder too deep."""
+    around = root.absolute().parent
+    with contextlib.suppress(OSError):  # what may not be looked at suggests nothing
+        return any(
+            _split_entries(around / name)[1] for name in _split_entries(around)[0] if name != root.absolute().name
+        )
+    return False
+
+
+def _around(root: Path) -> str:
+    """The folder that holds this one, written as this one was."""
+    return str(root.parent) if root.name else str(root / "..")
 
 
 def _check_classes(reference: str, root: Path, classes: dict[str, list[str]]) -> None:

@@ -37,7 +37,9 @@ class Food101Source:
     def list_items(self, reference: str, request: DataRequest) -> Listing:
         split = request.split or _SPLITS[0]
         if split not in _SPLITS:
-            raise DataError(f"cannot use --split {split!r} of {reference!r}: expected one of {', '.join(_SPLITS)}")
+            raise DataError(
+                f"cannot use {request.part_text(split)} of {reference!r}: expected one of {', '.join(_SPLITS)}"
+            )
         root = local_path(reference)
         entries = _read_list(root / "meta", split)
         names = _read_classes(root / "meta" / "classes.txt", entries)

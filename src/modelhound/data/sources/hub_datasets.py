@@ -49,7 +49,7 @@ class HubDatasetSource:
         else:
             path = find_file(reference, "an Arrow file")
             found, folder = _load_file(datasets, reference, path), path.parent
-        part, name = _choose_split(datasets, reference, found, request.split)
+        part, name = _choose_split(datasets, reference, found, request)
         return list_table(_open_table(reference, part, name, folder), request)
 
 
@@ -120,22 +120,23 @@ def _why(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {said}".split())[:300].rstrip(".")
 
 
-def _choose_split(datasets: ModuleType, reference: str, found: Any, split: str | None) -> tuple[Any, str]:
+def _choose_split(datasets: ModuleType, reference: str, found: Any, request: DataRequest) -> tuple[Any, str]:
     """One part of a data set, and its name."""
     if isinstance(found, datasets.Dataset):
         name = str(found.split) if found.split is not None else ""
-        if split is not None and split != name:
+        if request.split is not None and request.split != name:
             told = f"it is {name!r} alone" if name else "it has no parts"
             raise DataError(
-                f"cannot find --split {split!r} of {reference!r}: expected one of its parts, but {told}; leave it out"
+                f"cannot find {request.part_text(request.split)} of {reference!r}: expected one of its parts, but {told}; "
+                f"leave {request.split_option or '--test'} out"
             )
         return found, name or printable(Path(reference).name)
     parts: Mapping[str, Any] = found
-    wanted = split or ("train" if "train" in parts or len(parts) != 1 else next(iter(parts)))
+    wanted = request.split or ("train" if "train" in parts or len(parts) != 1 else next(iter(parts)))
     if wanted not in parts:
         there = ", ".join(list(parts)[:_NUM_SHOWN])
         raise DataError(
-            f"cannot find --split {wanted!r} of {reference!r}: expected one of its parts, {there}; choose by --split"
+            f"cannot find {request.part_text(wanted)} of {reference!r}: expected one of its parts, {there}; choose by --split"
         )
     return parts[wanted], wanted
 

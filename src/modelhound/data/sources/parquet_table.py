@@ -44,7 +44,7 @@ class ParquetSource:
 
     def list_items(self, reference: str, request: DataRequest) -> Listing:
         files = _files_in(local_path(reference)) or [find_file(reference, self.form)]
-        files = _choose_split(reference, files, request.split)
+        files = _choose_split(reference, files, request)
         for file in files:
             find_file(str(file), "a Parquet file")
         return list_table(_open_table(reference, files), request)
@@ -61,18 +61,18 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _choose_split(reference: str, files: Sequence[Path], split: str | None) -> list[Path]:
+def _choose_split(reference: str, files: Sequence[Path], request: DataRequest) -> list[Path]:
     parts: dict[str, list[Path]] = {}
     for file in files:
         for name in _SPLITS:
             if file.name.startswith((f"{name}-", f"{name}.", f"{name}_")):
                 parts.setdefault(name, []).append(file)
-    if split is None and len(parts) < 2:
+    if request.split is None and len(parts) < 2:
         return list(files)
-    wanted = split or "train"
+    wanted = request.split or "train"
     if wanted not in parts:
         there = ", ".join(parts) or "of which there are none"
-        raise DataError(f"cannot find --split {wanted!r} of {reference!r}: expected one of its parts, {there}")
+        raise DataError(f"cannot find {request.part_text(wanted)} of {reference!r}: expected one of its parts, {there}")
     return parts[wanted]
 
 
