@@ -117,7 +117,7 @@ def _show_breakeven(result: "BreakevenResult") -> None:
     if findings.counts:
         console.print("\nWhat this rests on", style="bold")
         for line in findings.assumptions:
-            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {line}", markup=False, highlight=False)
     for note in result.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
     show_skipped(result.skipped, console)
@@ -148,7 +148,7 @@ def _show_counts(findings: "BreakevenFindings", console: "Console") -> None:
     console.print("\nFrom how many models on searching takes longer", style="bold")
     for each in shown:
         if (each.scenario, each.way) == ("S1", "plain"):
-            console.print(f"  {each.sentence}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {each.sentence}", markup=False, highlight=False)
     console.print(_count_table(findings, shown))
 
 
@@ -189,10 +189,9 @@ def _show_extrapolation(findings: "BreakevenFindings", console: "Console") -> No
                 f"  {step.assumption}: {span_text(*step.seconds)}" + (f", {cost}" if cost else ""),
                 markup=False,
                 highlight=False,
-                soft_wrap=True,
             )
 
     show("Fine-tuning, extrapolated step by step", findings.training)
     show("Searching, extrapolated step by step", findings.searching)
     if findings.extrapolated:
-        console.print(f"  {findings.extrapolated}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  {findings.extrapolated}", markup=False, highlight=False)

@@ -183,7 +183,7 @@ def _show_findings(findings: "ProfileFindings", console: "Console") -> None:
         if sentences:
             console.print(f"\n{title}", style="bold")
             for sentence in sentences:
-                console.print(f"  {sentence}", markup=False, highlight=False, soft_wrap=True)
+                console.print(f"  {sentence}", markup=False, highlight=False)
     if findings.savings:
         console.print(
             "\nWhat running less saves: last layers against the full model, joint models against models run apart; as FLOPs "
