@@ -28,6 +28,7 @@ __all__ = [
     "make_fitting_table",
     "make_table",
     "open_console",
+    "phase_heading",
     "print_json",
     "say",
 ]
@@ -99,6 +100,11 @@ def _fill_table(columns: "Mapping[str, Sequence[str]]") -> "Table":
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*cells)
     return table
+
+
+def phase_heading(phase: str) -> str:
+    """The whole name, as everywhere else, on two lines: no wider than it must be."""
+    return phase.replace(" ", "\n", 1)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from modelhound.analysis.wording import bytes_text
+from modelhound.analysis.wording import bytes_text, plural
 from modelhound.cli.app import DONE, Json
 from modelhound.cli.console import bars, open_console, print_json
 from modelhound.cli.grouping import in_groups
@@ -43,7 +43,9 @@ def _show_report(result: "ReportResult", mlflow: str | None) -> None:
     unfinished = [] if result.finished else ["Not everything that was asked for has been measured yet."]
     lines = [f"Page: {result.page} ({bytes_text(result.num_bytes)})"]
     if result.charts:
-        lines.append(f"Charts: {len(result.charts)} pictures in {result.charts[0].parent}")
+        lines.append(
+            f"Charts: {plural(len({path.stem for path in result.charts}), 'chart')} in {result.charts[0].parent}"
+        )
     if result.markdown:
         lines.append(f"Markdown: {result.markdown}")
     if result.exports:
