@@ -24,6 +24,7 @@ def test_training_and_searching_are_compared_and_a_second_start_measures_nothing
     code, out, err = hound(capsys, *SMALL, "--assume", "items=4000,models=100", "--price-per-hour", "2")
     assert code == 0, err
     assert re.search(r"zoo:resnet-shapes\s+40\s", out)
+    assert re.search(r"\d m?s \(\d+\.\dx\)", out)
     assert re.search(r"S1, zoo:resnet-shapes on 80 items, one model after the other: above [\d,]+ \[", out)
     assert re.search(r"80\s+S2\s.* in money\s+[\d,]+ \[[\d,]+, [\d,]+\]\s+[\d,]+ \[", out)
     assert "4,000 items instead of 80: an epoch takes" in out

@@ -70,6 +70,46 @@ def test_a_table_in_a_pipe_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert any("a" * 70 in line and "b" * 70 in line for line in stream.getvalue().splitlines())
 
 
+PROSE = (
+    "  • it takes long to read the file '/data/of mine/weights.safetensors' and `hound models 'timm:*'` tells why, see "
+)
+FOLDER = "/a/folder/that/is/longer/than/the/screen/and/has/to/be/copied/in/one/piece"
+
+
+def test_prose_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "46")
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    open_console().print(PROSE + FOLDER, markup=False, highlight=False)
+    assert screen.getvalue().splitlines() == [
+        "  • it takes long to read the file",
+        "    '/data/of mine/weights.safetensors' and",
+        "    `hound models 'timm:*'` tells why, see",
+        f"    {FOLDER}",
+    ]
+
+
+def test_a_message_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    complain("cannot find the data: expected a folder, check how it is written")
+    assert max(map(len, screen.getvalue().replace("\x1b[31m", "").replace("\x1b[0m", "").splitlines())) <= 30
+    assert len(screen.getvalue().splitlines()) == 3
+
+
+def test_a_command_to_copy_and_what_a_pipe_gets_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, pipe = Screen(), io.StringIO()
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys, "stdout", screen)
+    open_console().print("As a page: hound report runs/one", soft_wrap=True, highlight=False)
+    monkeypatch.delenv("COLUMNS")
+    monkeypatch.setattr(sys, "stdout", pipe)
+    open_console().print(3 * PROSE, markup=False)
+    assert screen.getvalue() == "As a page: hound report runs/one\n"
+    assert pipe.getvalue() == 3 * PROSE + "\n"
+
+
 def shows(screen: Screen, text: str) -> bool:
     for _ in range(3000):
         if text in screen.getvalue():

@@ -111,6 +111,27 @@ def test_a_sweep_is_priced_before_it_runs(capsys: pytest.CaptureFixture[str]) ->
     assert not Path("runs").exists()
 
 
+def test_names_of_a_priced_sweep_and_of_a_measured_one_are_not_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("zoo:mobilenet-rotation-glyphs", "zoo:convnext-garments_b")
+    code, out, err = hound(capsys, "latency", "--models", ",".join(names), "--batch", "1,2", "--explain")
+    assert code == 0, err
+    assert all(name in out for name in names)
+    sides = range(32, 80, 8)  # each model has its own, which is no axis
+    measured = [
+        record(1e-3 * batch, batch=batch, image=side, model=f"zoo:mobilenet-rotation-on-{side}-pixels")
+        for side in sides
+        for batch in (1, 2, 4)
+    ]
+    show_latency(assemble_result(Path("run"), measured, [], [CEILINGS], [], margin=0.1))
+    first = capsys.readouterr().out.partition("zoo:mobilenet-rotation-on-40-pixels")[0]
+    assert "zoo:mobilenet-rotation-on-32-pixels" in first
+    assert "batch 4" in first
+    assert "image 40" not in first
+
+
 def test_runs_are_compared_and_a_slow_one_fails_the_build(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     old, same, slow = (
         fill_run(tmp_path / name, factor) for name, factor in (("old", 1.0), ("same", 1.0), ("slow", 1.3))

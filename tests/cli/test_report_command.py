@@ -60,6 +60,7 @@ def test_several_runs_charts_markdown_and_exports_at_once(capsys: pytest.Capture
     assert run(words) == 0
     said = capsys.readouterr().out
     assert "Markdown: both.md" in said
+    assert f"Charts: {len(list(Path('both-charts').iterdir()))} charts in both-charts" in said
     pictures = sorted(path.name for path in Path("both-charts").iterdir())
     assert "compare_scores.svg" in pictures
     text = Path("both.md").read_text()

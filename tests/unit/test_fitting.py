@@ -8,7 +8,16 @@ from scipy import optimize
 
 from modelhound.analysis.fitting import fit_terms, join_terms, straight_line
 from modelhound.analysis.samples import log_median_error, median_interval, median_of, series_interval
-from modelhound.analysis.wording import count_text, list_text, number_text, seconds_text, share_text, size_text
+from modelhound.analysis.wording import (
+    count_text,
+    list_text,
+    number_text,
+    seconds_text,
+    seconds_texts,
+    share_text,
+    size_text,
+    span_of_seconds_text,
+)
 
 
 def test_the_fit_is_as_good_as_that_of_a_general_optimiser() -> None:
@@ -118,9 +127,14 @@ def test_two_samples_say_nothing_of_their_error() -> None:
     ("text", "expected"),
     [
         (seconds_text(0.00412), "4.12 ms"),
-        (seconds_text(0.9999), "1 s"),
+        (seconds_text(0.9999), "1.00 s"),
+        (seconds_text(60.0), "60 s"),
+        (seconds_texts([0.664, 1.0003]), ["0.66 s", "1.00 s"]),
+        (seconds_texts([0.0818, 0.0828]), ["81.8 ms", "82.8 ms"]),
+        (seconds_texts([1e-5, 3.0]), ["10 µs", "3 s"]),
+        (span_of_seconds_text((0.00818, 0.0104)), "8.2 – 10.4 ms"),
         (seconds_text(123.4), "123 s"),
-        (seconds_text(2.5e-10), "0.25 ns"),
+        (seconds_text(2.5e-10), "0.250 ns"),
         (seconds_text(0.0), "0 s"),
         (number_text(50176), "50,200"),
         (count_text(999_940), "999.9\N{NO-BREAK SPACE}k"),

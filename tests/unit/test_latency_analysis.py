@@ -96,7 +96,7 @@ def test_on_a_cpu_what_does_not_grow_is_explained_by_weights_and_operators() -> 
     records = [record(0.02 + 0.01 * batch, batch=batch, device="cpu", noise=0.005) for batch in (1, 2, 4, 8, 16)]
     (law,) = find_laws(records, [ceilings], margin=0.1)
     assert law.answer.verdict == "does not hold"
-    assert "reading the weights once takes 4.7 ms" in law.answer.sentence
+    assert "reading the weights once takes 4.70 ms" in law.answer.sentence
     assert "70 operators" in law.answer.sentence
 
 

@@ -1,6 +1,7 @@
 """What a search leaves to look at: the items as the best model sees them, the plan, what ran when."""
 
 import io
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -86,6 +87,19 @@ def test_the_plan_says_what_items_are_made_into_and_no_key(key: str, said: str) 
     root = PlanNode(label=f"data {key}", num_models=1, seconds=1.0)
     plan = PlanMade(num_items=10, num_models=1, seconds=1.0, seconds_alone=1.0, trees=(root,))
     assert plan_tree(plan).branches[0].label == said
+
+
+def test_inputs_that_would_read_the_same_say_in_what_they_differ() -> None:
+    trees = tuple(
+        PlanNode(label=f"data {input_key(form)}", num_models=1, seconds=1.0)
+        for form in (PIXELS, replace(PIXELS, mean=(0.25, 0.5, 0.25)), replace(PIXELS, interpolation="bicubic"))
+    )
+    plan = PlanMade(num_items=10, num_models=3, seconds=1.0, seconds_alone=1.0, trees=trees)
+    assert [each.label for each in plan_tree(plan).branches] == [
+        f"images of 32 x 48, bilinear, mean {PIXELS.mean[0]:.3g}",
+        "images of 32 x 48, bilinear, mean 0.25 0.5 0.25",
+        "images of 32 x 48, bicubic",
+    ]
 
 
 def test_a_cluster_that_does_one_thing_after_the_other_is_not_said_to_be_idle() -> None:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from latencies import CEILINGS, record
+from modelhound.analysis.latency import find_laws
 from modelhound.records import ConfigurationProfiled, LatencyFailed, LatencyMeasured, RankTrained, Record
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
@@ -33,12 +34,27 @@ def test_latency_says_by_which_law_times_grow_and_what_bounds_them(pages: dict[s
     assert list(figures) == ["Shortest call", "Most items", "How sure", "Why"]
     assert figures["Shortest call"] == "993 µs"
     assert page.figures[1].note == "tv:alexnet, batch 16, image 224, fp32 on cuda:0"
-    claim, failed = (plain_text(each) for each in page.sentences)
+    claim, meaning, failed = (plain_text(each) for each in page.sentences)
+    assert meaning == "A sweep is one model timed at several sizes."
     assert claim == "H1, proportional to batch size: holds for resnet18; does not hold for alexnet."
     assert failed == "1 failure: what and why stands under What did not work."
     (table,) = next(section.blocks for section in page.sections if section.name == "failures")
     assert isinstance(table, Table)
     assert [cell.text for cell in table.rows[0]][1:] == ["out of memory", "too large"]
+
+
+def test_sweeps_that_cannot_tell_are_counted_apart_from_those_that_can(tmp_path: Path) -> None:
+    records = [record(1e-3 * batch, batch=batch, noise=0.0) for batch in (1, 2, 4, 8, 16)]
+    (law,) = find_laws(records, [CEILINGS], margin=0.1)
+    untold = msgspec.structs.replace(law, answer=msgspec.structs.replace(law.answer, verdict="cannot be told"))
+    with open_run(tmp_path / "run", verb="latency", at=AT, settings={}, identity={}) as run:
+        for each in (*records, CEILINGS):
+            run.append(each)
+        run.write_answer({"laws": (law, untold, untold), "conclusions": (), "prediction": ()}, headline="5 points")
+    assert plain_text(build_page([read_run(tmp_path / "run")]).answer) == (
+        "The time of a call is proportional to batch size in 1 of 1 sweep. "
+        "2 more sweeps were too short or too noisy to tell."
+    )
 
 
 def test_latency_far_below_both_ceilings_is_said_in_the_words_of_the_terminal(tmp_path: Path) -> None:

@@ -75,12 +75,12 @@ def test_finals_are_told_in_columns_with_dashes_for_what_is_not_known() -> None:
     )
     columns = finals_columns(finals)
     assert list(columns) == [
-        *("place", "model", "chance", "so far", "epochs", "after 20", "interval", "rate", "time", "raced"),
+        *("place", "model", "chance", "so far", "epochs", "after 20 epochs", "90% interval", "rate", "time", "raced"),
     ]
     assert columns["place"].texts == ("1=", "1=")
     assert columns["chance"].texts == (">99%", "30%")
     assert columns["rate"].texts == ("–", "0.0027")
-    assert columns["interval"].values == (None, 0.8)
+    assert columns["90% interval"].values == (None, 0.8)
     assert columns["time"].texts[0].replace("\N{NO-BREAK SPACE}", " ") == "5 min 0 s"
 
 

@@ -7,7 +7,7 @@ Nothing here knows where they are shown.
 
 from collections.abc import Iterable, Sequence
 
-from modelhound.analysis.wording import number_text, seconds_text
+from modelhound.analysis.wording import number_text, seconds_text, seconds_texts
 from modelhound.records import BreakevenFindings
 
 __all__ = ["JOBS", "TRAININGS", "WAYS", "cost_text", "span_text"]
@@ -23,7 +23,9 @@ WAYS = {"plain": "one after the other", "engine": "all together"}
 
 
 def span_text(low: float, high: float) -> str:
-    """Seconds, or hours where they are many; both ends where they differ."""
+    """Seconds, or hours where they are many; both ends where they differ, and then in one unit."""
+    if high < 3600:
+        return _ends(seconds_texts((low, high)))
     return _ends(seconds_text(each) if each < 3600 else f"{number_text(each / 3600)} h" for each in (low, high))
 
 

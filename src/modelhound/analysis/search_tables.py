@@ -103,16 +103,16 @@ def finals_columns(finals: FinalsAnswer) -> dict[str, TextColumn]:
             values=tuple(float(row.num_epochs) for row in rows),
             note="of fine-tuning behind it",
         ),
-        f"after {finals.full_epochs}": _metric(
-            metric, [row.predicted for row in rows], f"{metric} foretold for {finals.full_epochs} epochs"
+        f"after {finals.full_epochs} epochs": _metric(
+            metric, [row.predicted for row in rows], f"{metric} foretold for the whole of fine-tuning"
         ),
-        "interval": TextColumn(
+        f"{finals.confidence:.0%} interval": TextColumn(
             texts=tuple(
                 _UNKNOWN if row.interval is None else metric_interval_text(metric, row.interval) for row in rows
             ),
             values=tuple(None if row.interval is None else row.interval[0] for row in rows),
             is_number=False,
-            note=f"of what is foretold, {finals.confidence:.0%}",
+            note=f"of what is foretold for {finals.full_epochs} epochs",
         ),
         "rate": TextColumn(
             texts=tuple(_UNKNOWN if row.rate is None else number_text(row.rate) for row in rows),

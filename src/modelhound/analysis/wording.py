@@ -5,6 +5,7 @@ Out: a few words
 Nothing here knows what is claimed with them, or where they are shown.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -28,9 +29,11 @@ __all__ = [
     "points_text",
     "score_text",
     "seconds_text",
+    "seconds_texts",
     "share_text",
     "short_name",
     "size_text",
+    "span_of_seconds_text",
     "times_text",
 ]
 
@@ -38,17 +41,54 @@ Axis = Literal["batch", "pixels", "tokens", "size"]
 
 _EACH = {"batch": "item", "pixels": "pixel", "tokens": "token", "size": "unit"}
 _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_FAR_APART = 1000  # times
 _MOST_NAME = 60  # characters
 _TOGETHER = "\N{NO-BREAK SPACE}"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def seconds_text(seconds: float) -> str:
-    """Three digits in the unit that suits: 4.12 ms."""
+    """Three digits in the unit that suits: 4.12 ms, 1.00 s. A whole number was asked for, and is given whole: 60 s."""
     if seconds == 0:
         return "0 s"
-    scale, unit = next(((scale, unit) for scale, unit in _UNITS if abs(seconds) >= 0.9995 * scale), _UNITS[-1])
-    return f"{number_text(seconds / scale)} {unit}"
+    scale, unit = _unit_of(seconds)
+    value = seconds / scale
+    if math.isclose(value, round(value), rel_tol=1e-9):
+        return f"{number_text(value)} {unit}"
+    return f"{_with_decimals(float(f'{value:.3g}'), _decimals(value, 3))} {unit}"
+
+
+def seconds_texts(values: Sequence[float]) -> list[str]:
+    """Durations that are compared with each other: all in one unit and as finely, 0.66 s and 1.00 s.
+
+    Where they lie so far apart that the shortest would be lost or the longest a row of noughts, each in its own.
+    """
+    known = [abs(value) for value in values if value]
+    if not known or max(known) >= _FAR_APART * min(known):
+        return [seconds_text(value) for value in values]
+    scale, unit = _unit_of(max(known))
+    decimals = max(_decimals(max(known) / scale, 3), min(3, _decimals(min(known) / scale, 2)))
+    return [f"{_with_decimals(value / scale, decimals)} {unit}" for value in values]
+
+
+def span_of_seconds_text(ends: tuple[float, float]) -> str:
+    """8.18 – 8.28 ms: the unit once."""
+    low, high = seconds_texts(ends)
+    amount, _, unit = low.partition(" ")
+    return f"{amount} – {high}" if unit == high.partition(" ")[2] else f"{low} – {high}"
+
+
+def _unit_of(seconds: float) -> tuple[float, str]:
+    return next((each for each in _UNITS if abs(seconds) >= 0.9995 * each[0]), _UNITS[-1])
+
+
+def _decimals(value: float, digits: int) -> int:
+    """With how many a number has so many digits, the leading noughts not counted."""
+    return max(0, digits - 1 - math.floor(math.log10(float(f"{abs(value):.{digits}g}"))))
+
+
+def _with_decimals(value: float, decimals: int) -> str:
+    return f"{value:,.{decimals}f}"
 
 
 def number_text(value: float) -> str:

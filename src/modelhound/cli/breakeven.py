@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from modelhound.analysis.breakeven_wording import TRAININGS, WAYS, cost_text, span_text
-from modelhound.analysis.wording import plural
+from modelhound.analysis.wording import plural, seconds_texts
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_table, open_console
 from modelhound.cli.grouping import DATA, MODELS, in_groups
@@ -98,8 +98,8 @@ def _show_breakeven(result: "BreakevenResult") -> None:
     findings = result.findings
     if findings.rows:
         console.print(
-            f"\n{result.data} on {result.device}: seconds for {plural(result.epochs, 'epoch')}, and how many times as long as "
-            "extracting features",
+            f"\n{result.data} on {result.device}: what {plural(result.epochs, 'epoch')} of training take, and (in brackets) "
+            "how many times as long as extracting the features of a model once",
             markup=False,
             highlight=False,
         )
@@ -117,7 +117,7 @@ def _show_breakeven(result: "BreakevenResult") -> None:
     if findings.counts:
         console.print("\nWhat this rests on", style="bold")
         for line in findings.assumptions:
-            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {line}", markup=False, highlight=False)
     for note in result.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
     show_skipped(result.skipped, console)
@@ -130,9 +130,11 @@ def _ratio_table(rows: "tuple[RatioRow, ...]") -> "Table":
     table = make_table("model", "items>", "features>", *(f"{TRAININGS[mode]}>" for mode in modes))
     last = ""
     for row in rows:
-        cells = [f"{row.seconds[mode]:.2f} = {row.ratios[mode]:.1f}x" if mode in row.seconds else "–" for mode in modes]
+        features, *times = seconds_texts([row.seconds[job] for job in ("extract", *modes) if job in row.seconds])
+        left = iter(times)
+        cells = [f"{next(left)} ({row.ratios[mode]:.1f}x)" if mode in row.seconds else "–" for mode in modes]
         name = row.model if row.model != last else ""
-        table.add_row(name, f"{row.num_items:,}", f"{row.seconds['extract']:.2f}", *cells)
+        table.add_row(name, f"{row.num_items:,}", features, *cells)
         last = row.model
     return table
 
@@ -148,7 +150,7 @@ def _show_counts(findings: "BreakevenFindings", console: "Console") -> None:
     console.print("\nFrom how many models on searching takes longer", style="bold")
     for each in shown:
         if (each.scenario, each.way) == ("S1", "plain"):
-            console.print(f"  {each.sentence}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {each.sentence}", markup=False, highlight=False)
     console.print(_count_table(findings, shown))
 
 
@@ -161,13 +163,15 @@ def _count_table(findings: "BreakevenFindings", counts: "Sequence[BreakEvenCount
     table = make_table("model", "items>", "scenario", "training>", *(["cost>"] if has_costs else []),
                        *(f"{name}: above>" for name in ways.values()))  # fmt: skip
     last = ""
-    for first in (each for each in counts if each.way == "plain"):
+    shown = [each for each in counts if each.way == "plain"]
+    trainings = iter(_training_texts([each.training_seconds for each in shown]))
+    for first in shown:
         same = {each.way: each for each in counts if (each.model, each.scenario) == (first.model, first.scenario)}
         table.add_row(
             first.model if first.model != last else "",
             f"{first.num_items:,}",
             first.scenario,
-            span_text(first.training_seconds, first.training_seconds),
+            next(trainings),
             *([cost_text(findings, first.training_seconds)] if has_costs else []),
             *(
                 escape(f"{same[way].num_models:,} [{same[way].interval[0]:,}, {same[way].interval[1]:,}]")
@@ -176,6 +180,11 @@ def _count_table(findings: "BreakevenFindings", counts: "Sequence[BreakEvenCount
         )
         last = first.model
     return table
+
+
+def _training_texts(seconds: "Sequence[float]") -> list[str]:
+    """In hours where one of them takes that long."""
+    return seconds_texts(seconds) if max(seconds, default=0) < 3600 else [span_text(each, each) for each in seconds]
 
 
 def _show_extrapolation(findings: "BreakevenFindings", console: "Console") -> None:
@@ -189,10 +198,9 @@ def _show_extrapolation(findings: "BreakevenFindings", console: "Console") -> No
                 f"  {step.assumption}: {span_text(*step.seconds)}" + (f", {cost}" if cost else ""),
                 markup=False,
                 highlight=False,
-                soft_wrap=True,
             )
 
     show("Fine-tuning, extrapolated step by step", findings.training)
     show("Searching, extrapolated step by step", findings.searching)
     if findings.extrapolated:
-        console.print(f"  {findings.extrapolated}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  {findings.extrapolated}", markup=False, highlight=False)

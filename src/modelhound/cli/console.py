@@ -9,6 +9,7 @@ Results go to stdout, progress and messages to stderr. Colours and bars only whe
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from modelhound.records import Watch
 
@@ -26,6 +28,7 @@ __all__ = [
     "make_fitting_table",
     "make_table",
     "open_console",
+    "phase_heading",
     "print_json",
     "say",
 ]
@@ -34,6 +37,9 @@ __all__ = [
 _NAMES = ("model", "run")  # a name that is broken in two cannot be copied
 _LEAST_FOLDED = 28  # characters of a sentence in a line
 _MOST_UNBROKEN = 44  # characters; a longer name would leave no room for anything else
+_PIECE = re.compile(r"(?:(?<!\w)'[^']+'(?!\w)|`[^`]+`|\S)+\s*")
+"""A word, or what is quoted, with the space behind it: what prose is not broken inside of."""
+_INDENT = re.compile(r" *(?:• )?")
 
 
 def make_table(*columns: str) -> "Table":
@@ -96,6 +102,11 @@ def _fill_table(columns: "Mapping[str, Sequence[str]]") -> "Table":
     return table
 
 
+def phase_heading(phase: str) -> str:
+    """The whole name, as everywhere else, on two lines: no wider than it must be."""
+    return phase.replace(" ", "\n", 1)
+
+
 @contextlib.contextmanager
 def bars() -> Iterator["Watch"]:
     """Progress bars with an estimate of the time left, on stderr, one per kind of work; gone when the work is done."""
@@ -133,16 +144,52 @@ def bars() -> Iterator["Watch"]:
 
 
 def open_console(*, stderr: bool = False) -> "Console":
+    """Where tables fit and prose is broken between words; with `soft_wrap` a line is left whole, as one to copy must be."""
     from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    # A pipe has no width: tables are for reading, so they get room instead of being folded to 80 columns.
+    has_width = stream.isatty() or "COLUMNS" in os.environ
 
     class PatientConsole(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would end the program here; `run` knows better
 
-    stream = sys.stderr if stderr else sys.stdout
-    # A pipe has no width: tables are for reading, so they get room instead of being folded to 80 columns.
-    has_width = stream.isatty() or "COLUMNS" in os.environ
+        def print(self, *objects: Any, **options: Any) -> None:
+            if len(objects) == 1 and isinstance(objects[0], str) and not options.get("soft_wrap"):
+                text = self.render_str(
+                    objects[0], markup=options.pop("markup", None), highlight=options.pop("highlight", None)
+                )
+                objects, options["soft_wrap"] = (_wrap(text, self.width) if has_width else text,), True
+            super().print(*objects, **options)
+
     return PatientConsole(stderr=stderr, width=None if has_width else 160)
+
+
+def _wrap(text: "Text", width: int) -> "Text":
+    """In lines of this width, below where each paragraph begins.
+
+    A path or a name that is longer stays whole: rich would break it, and it could not be copied.
+    """
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    lines: list[Text] = []
+    for paragraph in text.split(allow_blank=True):
+        start = _INDENT.match(paragraph.plain)
+        indent = len(start[0]) if start else 0
+        breaks, used = [], indent
+        for piece in _PIECE.finditer(paragraph.plain, indent):
+            length = cell_len(piece[0].rstrip())
+            if used > indent and used + length > width:
+                breaks.append(piece.start())
+                used = indent
+            used += cell_len(piece[0])
+        for place, line in enumerate(paragraph.divide(breaks)):
+            if place < len(breaks):
+                line.rstrip()
+            lines.append(Text(" " * indent).append_text(line) if place else line)
+    return Text("\n", end="").join(lines)
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -163,4 +210,4 @@ def complain(message: str) -> None:
 
 def say(message: str, style: str = "") -> None:
     """A message for the person, beside the results."""
-    open_console(stderr=True).print(f"hound: {message}", style=style, markup=False, highlight=False, soft_wrap=True)
+    open_console(stderr=True).print(f"hound: {message}", style=style, markup=False, highlight=False)

@@ -17,6 +17,7 @@ from modelhound.analysis.wording import (
     plural,
     seconds_text,
     share_text,
+    span_of_seconds_text,
 )
 from modelhound.cli.console import make_fitting_table, make_table, open_console
 from modelhound.cli.offering import show_failures, show_resumed
@@ -57,7 +58,10 @@ def show_plan(plan: "LatencyPlan") -> None:
         to_measure = seconds_text(sum(each.point_seconds for each in own))
         rows.append((model, device, precision, str(len(own)), *shown, most, to_measure))
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    console.print(make_fitting_table(console, columns, [(), ("memory, to>",), ("memory, to>", "to>")]))
+    same = {name for name in ("device", "precision") if len(set(columns[name])) == 1}  # which is told below too
+    left_out = [set(), same, {*same, "memory, to>"}, {*same, "memory, to>", "to>"}]
+    left_out.append({*left_out[-1], "a call, from>"})
+    console.print(make_fitting_table(console, columns, left_out))
     refused = [each.refusal for each in plan.priced if each.refusal]
     took = f"{plural(len(plan.priced), 'point')} would take about {duration_text(plan.total_seconds)}."
     console.print(took, highlight=False)
@@ -136,15 +140,18 @@ def _show_times(result: "LatencyResult", console: "Console") -> None:
 
 
 def _lines(points: "Sequence[LatencyPoint]") -> "list[tuple[str, dict[tuple[str, ...], dict[int, LatencyPoint]]]]":
-    """Axis -> lines along it -> place on the axis -> point; the axis with the most places comes first."""
+    """Axis -> lines along it -> place on the axis -> point; the axis with the longest lines comes first."""
     kind = "image" if points and points[0].image else "tokens"
     places = {"batch": {point: point.batch for point in points}, kind: {point: point.size for point in points}}
+    along: dict[str, dict[tuple[str, ...], dict[int, LatencyPoint]]] = {axis: {} for axis in places}
+    for axis, place_of in places.items():
+        for point, place in place_of.items():
+            key = (point.model, point.held_text(axis), point.precision, point.device)
+            along[axis].setdefault(key, {})[place] = point
     shown: set[LatencyPoint] = set()
     tables: list[tuple[str, dict[tuple[str, ...], dict[int, LatencyPoint]]]] = []
-    for axis in sorted(places, key=lambda axis: -len(set(places[axis].values()))):
-        lines: dict[tuple[str, ...], dict[int, LatencyPoint]] = {}
-        for point, place in places[axis].items():
-            lines.setdefault((point.model, point.held_text(axis), point.precision, point.device), {})[place] = point
+    # Models of unlike image sizes do not make an axis of these: only what varies along a line counts.
+    for axis, lines in sorted(along.items(), key=lambda each: -max(map(len, each[1].values()), default=0)):
         if tables:
             lines = {key: line for key, line in lines.items() if not shown.issuperset(line.values()) and len(line) > 1}
         else:
@@ -171,10 +178,7 @@ def _show_details(result: "LatencyResult", console: "Console") -> None:
             for record, _ in rows
         ],
         "median>": [seconds_text(row.median_seconds) for _, row in rows],
-        "interval": [
-            f"{seconds_text(row.interval[0])} – {seconds_text(row.interval[1])}" if row.interval else "too few"
-            for _, row in rows
-        ],
+        "interval": [span_of_seconds_text(row.interval) if row.interval else "too few" for _, row in rows],
         "samples>": [str(row.num_samples) for _, row in rows],
         "first call>": [seconds_text(record.first_call_seconds) for record, _ in rows],
         "host>": [seconds_or_none(row.host_seconds) for _, row in rows],

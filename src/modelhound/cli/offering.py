@@ -177,9 +177,9 @@ def write_charts(
         if analysis is not None and words is not None:
             written = write_analysis(words(drawn), drawn, analysis, watch=watch)
     if formats:
-        say(f"{plural(len(drawn), 'chart is', 'charts are')} in {pictures_folder(run)}")
+        say(f"{plural(len(drawn), 'chart is', 'charts are')} in {shlex.quote(str(pictures_folder(run)))}")
     if written is not None:
-        say(f"the analysis is in {written}")
+        say(f"the analysis is in {shlex.quote(str(written))}")
 
 
 def open_page(page: Path) -> None:
@@ -187,7 +187,7 @@ def open_page(page: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):
-        say(f"no browser could be started: open {page} yourself")
+        say(f"no browser could be started: open {shlex.quote(str(page))} yourself")
 
 
 def _show_page(runs: Sequence[Path]) -> Path:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from modelhound.analysis.job_lines import PHASES
 from modelhound.analysis.wording import plural
 from modelhound.cli.app import DONE, FAILED, Json
-from modelhound.cli.console import bars, make_fitting_table, open_console
+from modelhound.cli.console import bars, make_fitting_table, open_console, phase_heading
 from modelhound.cli.grouping import DATA, MODELS, in_groups
 from modelhound.cli.offering import (
     AnalysisFolder,
@@ -30,17 +31,6 @@ if TYPE_CHECKING:
     from modelhound.records import ConfigurationProfiled, ProfileFindings
     from modelhound.report.charts import Chart
     from modelhound.verbs.profile import ProfileResult
-
-_COLUMNS = {
-    "read weights": "read",
-    "build model": "build",
-    "weights to device": "to device",
-    "wait for data": "wait",
-    "data to device": "copy",
-    "forward": "forward",
-    "score": "score",
-}
-
 
 _TELLING = 1.1  # of a ratio: below, it is noise
 
@@ -147,26 +137,26 @@ def _show_place(rows: "list[ConfigurationProfiled]", console: "Console") -> None
 def _phase_table(rows: "list[ConfigurationProfiled]", console: "Console") -> "Table":
     """One row per configuration, and beside the phases what they do not account for; those that matter least make room."""
     models = [record.model for record in rows]
-    largest = [max(record.seconds_of(phase) for phase in _COLUMNS) for record in rows]
+    largest = [max(record.seconds_of(phase) for phase in PHASES) for record in rows]
     columns: dict[str, list[str]] = {
         "model": [name if name != before else "" for name, before in zip(models, ["", *models], strict=False)],
         "layers": [record.configuration for record in rows],
         "run>": [f"{record.num_layers_run}/{record.num_layers}" for record in rows],
     }
-    for phase, name in _COLUMNS.items():
+    for phase in PHASES:
         seconds = [record.seconds_of(phase) for record in rows]
-        columns[f"{name}>"] = [
+        columns[f"{phase_heading(phase)}>"] = [
             f"[bold]{_milliseconds(each)}[/bold]" if each == most else _milliseconds(each)
             for each, most in zip(seconds, largest, strict=True)
         ]
-    accounted = [sum(record.seconds_of(phase) for phase in _COLUMNS) for record in rows]
+    accounted = [sum(record.seconds_of(phase) for phase in PHASES) for record in rows]
     columns["other>"] = [
         _milliseconds(record.wall_seconds - seconds) for record, seconds in zip(rows, accounted, strict=True)
     ]
-    columns["end to end>"] = [_milliseconds(record.wall_seconds) for record in rows]
+    columns[f"{phase_heading('end to end')}>"] = [_milliseconds(record.wall_seconds) for record in rows]
     left_out: list[set[str]] = [set()]
-    for name in ("run>", "copy>", "other>", "to device>", "read>", "score>"):
-        left_out.append(left_out[-1] | {name})
+    for name in ("run", "data to device", "other", "weights to device", "read weights", "score"):
+        left_out.append(left_out[-1] | {f"{phase_heading(name)}>"})
     return make_fitting_table(console, columns, left_out)
 
 
@@ -185,7 +175,7 @@ def _show_findings(findings: "ProfileFindings", console: "Console") -> None:
         if sentences:
             console.print(f"\n{title}", style="bold")
             for sentence in sentences:
-                console.print(f"  {sentence}", markup=False, highlight=False, soft_wrap=True)
+                console.print(f"  {sentence}", markup=False, highlight=False)
     if findings.savings:
         console.print(
             "\nWhat running less saves: last layers against the full model, joint models against models run apart; as FLOPs "

@@ -41,13 +41,17 @@ def report(
 def _show_report(result: "ReportResult", mlflow: str | None) -> None:
     console = open_console()
     unfinished = [] if result.finished else ["Not everything that was asked for has been measured yet."]
-    lines = [result.answer, *unfinished, f"Page: {result.page} ({bytes_text(result.num_bytes)})"]
+    lines = [f"Page: {result.page} ({bytes_text(result.num_bytes)})"]
     if result.charts:
-        lines.append(f"Charts: {plural(len(result.charts), 'picture')} in {result.charts[0].parent}")
+        lines.append(
+            f"Charts: {plural(len({path.stem for path in result.charts}), 'chart')} in {result.charts[0].parent}"
+        )
     if result.markdown:
         lines.append(f"Markdown: {result.markdown}")
     if result.exports:
         lines.append(f"Records: {', '.join(path.name for path in result.exports)} in {result.exports[0].parent}")
     lines += [f"MLflow: run {each} of the experiment modelhound in {mlflow}" for each in result.mlflow_runs]
-    for line in lines:
+    for sentence in (result.answer, *unfinished):
+        console.print(sentence, markup=False, highlight=False)
+    for line in lines:  # to copy
         console.print(line, markup=False, highlight=False, soft_wrap=True)

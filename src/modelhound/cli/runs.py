@@ -43,7 +43,7 @@ def runs(root: Root = Path("runs"), *, json: Json = False) -> int:
         print_json({"runs": [_to_document(each) for each in found]})
         return DONE
     if not found:
-        open_console().print(f"No runs in {root} yet. Begin with: hound search fashion", markup=False)
+        open_console().print(f"No runs in {root} yet. Begin with: hound search fashion", markup=False, soft_wrap=True)
         return DONE
     console = open_console()
     columns = {

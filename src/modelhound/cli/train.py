@@ -16,9 +16,10 @@ from modelhound.analysis.wording import (
     number_text,
     plural,
     seconds_text,
+    seconds_texts,
 )
 from modelhound.cli.app import DONE, FAILED, Json
-from modelhound.cli.console import bars, fits, make_fitting_table, make_table, open_console, print_json
+from modelhound.cli.console import bars, fits, make_fitting_table, make_table, open_console, phase_heading, print_json
 from modelhound.cli.grouping import in_groups
 from modelhound.cli.offering import (
     Charts,
@@ -66,7 +67,6 @@ _PHASES = (
     *("wait for data", "data to device", "augment", "forward", "backward", "communication", "optimiser", "logging"),
     *("first batch", "extract features", "evaluate", "save checkpoint"),
 )
-_SHORT = {"wait for data": "wait", "data to device": "to device", "communication": "comm.", "save checkpoint": "save"}
 _NUM_OPERATORS = 12
 _LEAST_SHARE = 0.005  # of a rank's time, for a column of its own
 
@@ -143,7 +143,7 @@ def _show(result: "TrainResult") -> None:
         if len(scaling.points) > 1:
             console.print(f"[bold]{escape(scaling.model)}[/bold]: {escape(scaling.sentence)}.", highlight=False)
     if len(result.trained) > 1:
-        console.print("What the research found, looked at here:")
+        console.print("Claims of published research, checked with these runs:")
         for finding in result.answer.findings:
             console.print(f"  {finding.claim}: {finding.outcome} ({finding.evidence})", highlight=False, markup=False)
     for profiled in result.operators[:1]:
@@ -158,7 +158,7 @@ def _runs_table(result: "TrainResult", console: "Console") -> "Table":
         "model": [run.model for run in trained],
         "ranks>": [str(run.num_ranks) for run in trained],
         "score>": [metric_text(run.metric, run.score) for run in trained],
-        "interval": [_interval_text(run) for run in trained],
+        "95% interval": [_interval_text(run) for run in trained],
         "top-5>": ["–" if run.top5 is None else f"{run.top5:.1%}" for run in trained],
         "loss>": [f"{run.losses[-1]:.3f}" if run.losses else "–" for run in trained],
         "epochs>": [str(len(run.epochs)) for run in trained],
@@ -239,7 +239,7 @@ def _phase_columns(totals: "_Totals", used: Sequence[str]) -> dict[str, list[str
     return {
         "model": [run.model for run, _, _ in totals],
         "rank>": [f"{rank.rank + 1}/{run.num_ranks}" for run, rank, _ in totals],
-        **{f"{_SHORT.get(name, name)}>": [f"{part:.1%}" for part in parts] for name, parts in shown.items()},
+        **{f"{phase_heading(name)}>": [f"{part:.1%}" for part in parts] for name, parts in shown.items()},
         "other>": [f"{part:.1%}" for part in rest],
         "loop>": [time_text(rank.wall_seconds) for _, rank, _ in totals],
     }
@@ -252,10 +252,11 @@ def _show_times(result: "TrainResult", console: "Console") -> None:
         if times is None:
             continue
         whose = f"{run.model} on {run.num_ranks}: " if len(result.trained) > 1 else ""
+        batch = seconds_texts((times.data_seconds_per_batch, times.training_seconds_per_batch))
+        epoch = seconds_texts((times.data_seconds_per_epoch, times.training_seconds_per_epoch))
         words = (
-            f"each batch takes {seconds_text(times.data_seconds_per_batch)} for data and "
-            f"{seconds_text(times.training_seconds_per_batch)} for training, each epoch "
-            f"{seconds_text(times.data_seconds_per_epoch)} and {seconds_text(times.training_seconds_per_epoch)}; the first "
+            f"each batch takes {batch[0]} for data and {batch[1]} for training, each epoch "
+            f"{epoch[0]} for data and {epoch[1]} for training; the first "
             f"batch came after {seconds_text(times.first_batch_seconds)}."
         )
         console.print(

@@ -99,7 +99,7 @@ class Survey:
         try:
             with meter.phase("read weights", on_host=True), self._lanes.span("models", "wait for weights"):
                 weights = self._reading.weights(model)
-            with meter.phase("build model", on_host=True), self._lanes.span("models", "build", str(model)):
+            with meter.phase("build model", on_host=True), self._lanes.span("models", "build model", str(model)):
                 digests = functools.partial(self._reading.digests, model)
                 specimen = self._workshop.take_apart(model, weights, digests, note)
         except Exception as error:  # whatever a stranger's model raises, the others go on

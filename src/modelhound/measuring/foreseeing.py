@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import torch
 
-from modelhound.data import Dataset, InputForm, Tokenising
+from modelhound.analysis.input_wording import input_texts
+from modelhound.data import Dataset
 from modelhound.errors import RequestError, StoreError, explain_error
-from modelhound.features.chains import forms_of
 from modelhound.features.many import Session
 from modelhound.features.plain import feature_set_of
 from modelhound.measuring.deciding import decide_rungs, describe_plan, open_session
@@ -74,7 +74,7 @@ def foresee(job: Job, *, open_seconds: float = 0.0) -> SearchForeseen:
             flops_run=forecast.flops_run,
             weight_bytes=forecast.weight_bytes,
             weight_bytes_read=forecast.weight_bytes_read,
-            plan=_name_inputs(describe_plan(plan), session),
+            plan=_name_inputs(describe_plan(plan)),
             failures=tuple(failures),
         )
 
@@ -141,14 +141,8 @@ def _feature_set(dataset: Dataset, features: torch.Tensor, num_items: int) -> Fe
     return feature_set_of(dataset, features, targets)
 
 
-def _name_inputs(plan: PlanMade, session: Session) -> PlanMade:
+def _name_inputs(plan: PlanMade) -> PlanMade:
     """The tops of the trees are named as a person would name them."""
-    names = {f"data {key}": _describe(form) for key, form in forms_of(list(session.specimens.values())).items()}
-    trees = tuple(msgspec.structs.replace(tree, label=names.get(tree.label, tree.label)) for tree in plan.trees)
+    said = input_texts(tree.label for tree in plan.trees)
+    trees = tuple(msgspec.structs.replace(tree, label=said[tree.label]) for tree in plan.trees)
     return msgspec.structs.replace(plan, trees=trees)
-
-
-def _describe(form: InputForm) -> str:
-    if isinstance(form, Tokenising):
-        return f"texts of up to {form.max_tokens} tokens"
-    return "images of {} x {}".format(*form.input_size)

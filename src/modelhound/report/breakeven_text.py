@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from modelhound.analysis.breakeven import PUBLISHED_CHAIN, extrapolate, published_counts
 from modelhound.analysis.breakeven_wording import TRAININGS, WAYS, cost_text, span_text
-from modelhound.analysis.wording import number_text, seconds_text
+from modelhound.analysis.wording import number_text, seconds_text, span_of_seconds_text
 from modelhound.records import BreakevenFindings, ExtrapolationStep, Failure, Machine
 from modelhound.report.analysis_text import bullets, embed, machine_text, markdown_table
 from modelhound.report.charts import Chart
@@ -142,7 +142,7 @@ def _ways(findings: BreakevenFindings) -> str:
             WAYS.get(way.way, way.way),
             seconds_text(way.start_seconds),
             seconds_text(way.seconds_per_model),
-            f"[{seconds_text(way.interval[0])}, {seconds_text(way.interval[1])}]",
+            span_of_seconds_text(way.interval),
             f"{max(way.num_models)}",
         ]
         for way in findings.ways

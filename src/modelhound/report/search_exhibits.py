@@ -5,12 +5,12 @@ Out: Charts, a Tree, a Gallery
 Nothing here knows pages or how the records came about.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy
 
+from modelhound.analysis.input_wording import input_texts
 from modelhound.analysis.item_map import map_items
 from modelhound.analysis.wording import bytes_text, duration_text, plural
 from modelhound.records import ItemMap, PlanMade, PlanNode, Timeline, unpack_items
@@ -25,18 +25,16 @@ _BESIDE = 1.1  # times as much work as time: less is hardly to be seen
 _MOST_CHILDREN = 40  # of one node of the tree; a pool of thousands is told in numbers
 _MOST_CLASSES = 2 * len(COLOURS)  # each colour as a dot and as a triangle
 _REST = "other classes"
-_TOKENS = re.compile(r"data [0-9a-f]{40,} (\d+)")  # the hash of a tokenizer, and where texts are cut
-_OWN_TRANSFORM = re.compile(r"OwnTransform\(.*input_size=\((\d+), (\d+)\)")
-_PREPROCESSING = re.compile(r"Preprocessing\(input_size=\((\d+), (\d+)\), interpolation='(\w+)'")
 
 
 def plan_tree(plan: PlanMade, *, is_folded: bool = False) -> Tree:
     """Shared work above, what it is shared by below."""
     whole = sum(_sum_seconds(tree) for tree in plan.trees) or 1.0
+    said = input_texts(tree.label for tree in plan.trees)
     return Tree(
         caption=f"Plan for {plural(plan.num_models, 'model')} and {plural(plan.num_items, 'item')}. A step runs once for all "
         "models below it; the bar is its share of the predicted time.",
-        branches=tuple(_branch(tree, whole) for tree in plan.trees),
+        branches=tuple(_branch(tree, whole, said[tree.label]) for tree in plan.trees),
         is_folded=is_folded,
     )
 
@@ -136,7 +134,7 @@ def _sum_seconds(node: PlanNode) -> float:
     return total
 
 
-def _branch(node: PlanNode, whole: float) -> Branch:
+def _branch(node: PlanNode, whole: float, said: str) -> Branch:
     notes = []
     if node.num_models > 1:
         notes.append(f"shared by {plural(node.num_models, 'model')}")
@@ -146,7 +144,7 @@ def _branch(node: PlanNode, whole: float) -> Branch:
         notes.append(f"{bytes_text(node.weight_bytes)} of weights")
     if node.keep != "nothing" and node.children and node.output_bytes:
         notes.append(f"{bytes_text(node.output_bytes)} kept {'on disk' if node.keep == 'disk' else 'in memory'}")
-    children = [_branch(child, whole) for child in node.children[:_MOST_CHILDREN]]
+    children = [_branch(child, whole, child.label) for child in node.children[:_MOST_CHILDREN]]
     left_out = node.children[_MOST_CHILDREN:]
     if left_out:
         seconds = sum(_sum_seconds(child) for child in left_out)
@@ -154,19 +152,8 @@ def _branch(node: PlanNode, whole: float) -> Branch:
         children.append(
             Branch(label=f"and {plural(models, 'more model')}", note=duration_text(seconds), share=seconds / whole)
         )
-    said = _readable(node.label)
     label = f"{said} → {_few(node.finishes)}" if node.finishes else said
     return Branch(label=label, note=" · ".join(notes), share=node.seconds / whole, children=tuple(children))
-
-
-def _readable(label: str) -> str:
-    """Of an input: what items are made into, without what tells one normalisation or tokenizer from another."""
-    if found := _TOKENS.fullmatch(label):
-        return f"texts of up to {found[1]} tokens"
-    if found := _OWN_TRANSFORM.search(label):
-        return f"images of {found[1]} x {found[2]}, a transform of their own"
-    found = _PREPROCESSING.search(label)
-    return f"images of {found[1]} x {found[2]}, {found[3]}" if found else label
 
 
 def _few(models: Sequence[str]) -> str:

@@ -37,7 +37,6 @@ PHASE_COLOURS = {
     # of every model, wherever it is run
     "read weights": _BLUE,
     "build model": _SKY,
-    "build": _SKY,
     "weights to device": _PURPLE,
     "wait for weights": _CRIMSON,
     "wait for data": _ORANGE,

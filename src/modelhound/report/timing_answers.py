@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["tell_latency", "tell_loader"]
 
+_SWEEP = "A sweep is one model timed at several sizes."
 _MIXED = "depends on precision and size"
 _PREFIX = re.compile("^.*[:/]")  # of a model's name: where it comes from
 
@@ -58,7 +59,7 @@ def tell_latency(run: Run, answer: msgspec.Raw) -> Told | None:
     less = ", ".join(f"{number} {BOUND_WORDS[name]}" for name, number in bounds.most_common()[1:])
     return Told(
         answer=_laws_sentence(found.laws) or sentence,
-        sentences=_claim_sentences(found.laws),
+        sentences=(*_claim_sentences(found.laws), *((_SWEEP,) if found.laws else ())),
         remarks=_law_sentences(found.laws),
         figures=(
             Figure(question="Shortest call", value=seconds_text(quickest.median_seconds), note=where(quickest)),
@@ -80,7 +81,7 @@ def tell_latency(run: Run, answer: msgspec.Raw) -> Told | None:
 
 
 def _laws_sentence(laws: "Sequence[SweepLaw]") -> Sentence:
-    """Which claims hold in how many sweeps; where nothing can be told, that. Empty without any sweep."""
+    """Which claims hold in how many of the sweeps that can tell, and how many cannot. Empty without any sweep."""
     claims: dict[str, Counter[str]] = {}
     for law in laws:
         claims.setdefault(law.answer.hypothesis.relation, Counter())[law.answer.verdict] += 1
@@ -88,13 +89,18 @@ def _laws_sentence(laws: "Sequence[SweepLaw]") -> Sentence:
         return ()
     if all(set(verdicts) == {"cannot be told"} for verdicts in claims.values()):
         return (Strong("Cannot be told yet"), f": whether the time of a call is {list_text(list(claims))}.")
-    told = []
-    for place, (claim, verdicts) in enumerate(claims.items()):
-        said = f"{claim} in {verdicts['holds'] or 'none'} of {verdicts.total()}{'' if place else ' sweeps'}"
-        untold = verdicts["cannot be told"]
-        told.append(f"{said} ({untold} cannot be told)" if untold else said)
+    told: list[str] = []
+    for claim, verdicts in claims.items():
+        num_judged = verdicts.total() - verdicts["cannot be told"]
+        if num_judged:
+            count = f"{verdicts['holds'] or 'none'} of {num_judged if told else plural(num_judged, 'sweep')}"
+            told.append(f"{claim} in {count}")
+    num_left = sum(verdicts["cannot be told"] for verdicts in claims.values())
     others = "".join(f", {each.removeprefix('proportional ')}" for each in told[1:])
-    return ("The time of a call is ", Strong(told[0]), f"{others}.")
+    left = (
+        f" {plural(num_left, 'more sweep was', 'more sweeps were')} too short or too noisy to tell." if num_left else ""
+    )
+    return ("The time of a call is ", Strong(told[0]), f"{others}.{left}")
 
 
 def _claim_sentences(laws: "Sequence[SweepLaw]") -> tuple[str, ...]:

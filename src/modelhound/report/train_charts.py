@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["train_charts"]
 
+_RARE = "evaluate, save checkpoint"
 _TOGETHER = {
     "augment": "data to device",
     "logging": "other",
-    "evaluate": "test and save",
-    "save checkpoint": "test and save",
+    "evaluate": _RARE,
+    "save checkpoint": _RARE,
 }
 """There are as many colours as phases are left; what is small or alike shares one."""
 
 _PHASES = (
     "first batch",
     *(phase for phase in STEP_PHASES if phase not in (*_TOGETHER, "other")),
-    *("test and save", "other"),
+    *(_RARE, "other"),
 )
 
 _MOST_POINTS = 200
@@ -90,8 +91,8 @@ def _phases(ranks: Sequence[RankTrained]) -> Chart:
         name="train_phases",
         title="Where each rank's time goes",
         caption=(
-            "Communication is what the backward pass does not hide, waiting for slower ranks included; augmentation counts as "
-            "bringing data to the device."
+            "Communication is what the backward pass does not hide, waiting for slower ranks included; augment counts as data "
+            "to device, logging as other."
         ),
         data=tuple(rows),
         draw=lambda data: _draw_phases(data, rows),

@@ -19,8 +19,9 @@ from modelhound.analysis.wording import (
     metric_interval_text,
     metric_text,
     plural,
-    seconds_text,
+    seconds_texts,
     share_text,
+    span_of_seconds_text,
 )
 from modelhound.report.flattening import Scalar
 from modelhound.report.parts import Cell
@@ -68,7 +69,7 @@ def latency_numbers(points: "Sequence[PointSummary]", laws: "Sequence[SweepLaw]"
                 "precision": each.point.precision,
                 "device": each.point.device,
                 "median": _time(each.median_seconds),
-                "interval": _span_text(each.interval) if each.interval else None,
+                "interval": span_of_seconds_text(each.interval) if each.interval else None,
                 "samples": each.num_samples,
                 "items/s": each.items_per_second,
                 "GFLOP/s": each.flops_per_second * 1e-9,
@@ -233,7 +234,12 @@ def breakeven_numbers(findings: "BreakevenFindings") -> Numbers:
                 "model": row.model,
                 "items": row.num_items,
                 "epochs": row.num_epochs,
-                **{JOBS.get(job, job): _job(seconds, row.ratios.get(job)) for job, seconds in row.seconds.items()},
+                **{
+                    JOBS.get(job, job): _job(text, seconds, row.ratios.get(job))
+                    for (job, seconds), text in zip(
+                        row.seconds.items(), seconds_texts([*row.seconds.values()]), strict=True
+                    )
+                },
             }
             for row in findings.rows
         ],
@@ -242,7 +248,7 @@ def breakeven_numbers(findings: "BreakevenFindings") -> Numbers:
                 "searched": WAYS.get(way.way, way.way),
                 "start": _time(way.start_seconds),
                 "each model": _time(way.seconds_per_model),
-                "interval": _span_text(way.interval),
+                "interval": span_of_seconds_text(way.interval),
                 "measured up to": Cell(plural(max(way.num_models, default=0), "model"), max(way.num_models, default=0)),
             }
             for way in findings.ways
@@ -258,17 +264,10 @@ def _time(seconds: float) -> Cell:
     return Cell(duration_text(seconds), seconds)
 
 
-def _span_text(interval: tuple[float, float]) -> str:
-    """8.18 – 8.28 ms: the unit once, where both ends have the same."""
-    low, high = map(seconds_text, interval)
-    amount, _, unit = low.partition(" ")
-    return f"{amount} – {high}" if unit == high.partition(" ")[2] else f"{low} – {high}"
-
-
 def _ratio(value: float, unit: str = "x") -> Cell:
     return Cell(f"{share_text(value)}{unit}", value)
 
 
-def _job(seconds: float, ratio: float | None) -> Cell:
+def _job(text: str, seconds: float, ratio: float | None) -> Cell:
     """With how many times as long it takes as extracting features."""
-    return Cell(f"{seconds:,.2f} s" + ("" if ratio is None else f", {ratio:.1f}x"), seconds)
+    return Cell(text + ("" if ratio is None else f" ({ratio:.1f}x)"), seconds)
