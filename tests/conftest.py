@@ -1,17 +1,19 @@
 """Fixtures every test may use. Each test gets its own cache and working folder, so that nothing leaks between them."""
 
 import os
+
+# Read when numpy and torch are loaded, so before anything else here: without it, a second busy process makes the suite several
+# times slower (see compat.wait_asleep), and products of numpy take four times the work in threads that wait for each other.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "PYTEST_XDIST_WORKER" in os.environ:  # there is one for each core
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-
-# Read when torch is loaded: without it, a second busy process makes the suite several times slower (see compat.wait_asleep).
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-if "PYTEST_XDIST_WORKER" in os.environ:  # there is one for each core
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A server that forks processes finds `warm` by it: what this process has added to its path is not handed on.
 _HERE = str(Path(__file__).parent)

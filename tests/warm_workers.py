@@ -19,7 +19,7 @@ from typing import IO, Any, Self
 from modelhound.launch.environment import child_environment
 from modelhound.launch.worker import Worker
 
-__all__ = ["ForkedProcess", "start_as_usual", "start_command", "start_worker"]
+__all__ = ["ForkedProcess", "start_command", "start_worker"]
 
 
 class ForkedProcess:
@@ -85,7 +85,7 @@ def start_command(argv: Sequence[str], words: IO[bytes]) -> ForkedProcess:
     return ForkedProcess(_run_command, list(argv), environment=child_environment(), words=words)
 
 
-def start_as_usual() -> None:
+def _start_as_usual() -> None:
     """In a process that a server has forked, and which otherwise starts others as it was started: by a second server, that has
     nothing loaded."""
     multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
@@ -105,7 +105,7 @@ def _begin(
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode) for number, mode in enumerate("rww"))
     os.environ.clear()
     os.environ.update(environment)
-    start_as_usual()
+    _start_as_usual()
     beginning.send(None)
     beginning.close()
     work(*arguments)
