@@ -41,7 +41,7 @@ def in_groups(settings: type[Settings], topics: Mapping[str, Sequence[str]]) -> 
     hints = get_type_hints(settings, include_extras=True)
     annotations: dict[str, Any] = {
         name: Annotated[
-            str if name in _SHARES else hints[name],
+            hints[name] | str if name in _SHARES else hints[name],
             Parameter(
                 group=groups[topic_of[name]],
                 alias=_ALSO_CALLED.get(name),
@@ -56,7 +56,7 @@ def in_groups(settings: type[Settings], topics: Mapping[str, Sequence[str]]) -> 
 def _as_written(wanted: Any, tokens: Sequence[Token]) -> str:
     """The settings read it, and know what is allowed.
 
-    As text is what cyclopts must be told to expect: where pydantic happens to be loaded, it has pydantic check what comes out.
+    cyclopts must be told to expect text as well: where pydantic happens to be loaded, it has pydantic check what comes out.
     """
     return tokens[0].value
 
