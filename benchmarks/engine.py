@@ -278,7 +278,9 @@ def main() -> None:
     parser.add_argument("--contestant", choices=CONTESTANTS, action="append", help="all that suit the pool by default")
     parser.add_argument("--quick", action="store_true", help="a tenth of the items, plain loop on every 6th model")
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--compare", action="store_true", help="also rank all models in fp32 without a race, and compare")
+    parser.add_argument(
+        "--compare", action="store_true", help="also rank all models in fp32 without a race, and compare"
+    )
     parser.add_argument("--cold", action="store_true", help="drop files from the page cache before each contestant")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
