@@ -124,6 +124,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return addresses
 
 
+def test_no_legend_is_cut_on_a_narrow_page(pages: dict[str, str], look: Eyes, tmp_path: Path) -> None:
+    longer = Path(pages["train"].removeprefix("file://")).read_text().replace("timm:x", f"timm:{30 * 'x'}")
+    (tmp_path / "page.html").write_text(longer)
+    page = look((tmp_path / "page.html").as_uri(), width=390)
+    cut = (
+        "[...document.querySelectorAll('.canvas')].filter(box => [...box.querySelectorAll('.role-legend')].some(it => "
+    )
+    cut += "it.getBoundingClientRect().right > box.getBoundingClientRect().right + 2)).length"
+    assert page.evaluate(cut) == 0
+
+
 @pytest.mark.parametrize("name", ["one model", "no success", "compared"])
 def test_every_page_loads_without_a_complaint_or_a_request(name: str, pages: dict[str, str], look: Eyes) -> None:
     page = look(pages[name])

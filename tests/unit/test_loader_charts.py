@@ -109,6 +109,10 @@ def test_all_plot_types_come_out_with_their_rows() -> None:
     rows = {(row["model"], row["workers"]): row for row in charts["loader_raw_fixed_batch"].data}
     assert rows["a", 0]["regret"] == pytest.approx(1.0)
     assert (rows["a", 0]["how"], rows["a", 1]["how"]) == ("composed", "measured")
+    assert (rows["a", 0]["label"], rows["a", 1]["label"]) == ("2.0x", "best")
+    (panels,) = [spec(charts["loader_raw_fixed_model"])["spec"]["layer"]]
+    assert [each["mark"]["type"] for each in panels] == ["rect", "text"], "numbers, not colours alone"
+    assert spec(charts["loader_raw_run_length"])["layer"][0]["encoding"]["y"]["scale"]["domain"][0] < 0, "room below 0%"
     marks = {row["workers"]: (row["label"], row["mark"]) for row in charts["loader_raw_regret"].data}
     assert marks == {1: ("17.0%", "recommended"), 0: ("fails", "as good within noise")}
     parts = {row["phase"]: row["seconds"] for row in charts["loader_raw_sub_times"].data}

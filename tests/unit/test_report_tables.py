@@ -79,6 +79,16 @@ def test_what_is_the_same_in_all_runs_is_said_once(tmp_path: Path) -> None:
     assert "verb" not in [each.name for each in table.columns]
 
 
+def test_runs_beside_each_other_say_in_which_settings_they_differ(tmp_path: Path) -> None:
+    paths = [write_search(tmp_path / str(count), ["zoo:a", "zoo:b"], num_items=count) for count in (100, 200)]
+    alike = [read_run(path) for path in (paths[0], write_search(tmp_path / "again", ["zoo:a", "zoo:b"], num_items=100))]
+    (table,) = tables_of(build_page([read_run(path) for path in paths]), "overview")
+    place = [each.name for each in table.columns].index("differs in")
+    assert [row[place].text for row in table.rows] == ["limit 100", "limit 200"]
+    (table,) = tables_of(build_page(alike), "overview")
+    assert "differs in" not in [each.name for each in table.columns]
+
+
 def test_many_rows_come_as_data_and_few_as_elements(tmp_path: Path) -> None:
     models = [f"zoo:</script>{place}" for place in range(600)]
     text = render_page(build_page([read_run(write_search(tmp_path / "run", models))]), sources="a test")

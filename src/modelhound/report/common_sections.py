@@ -15,7 +15,15 @@ from modelhound.report.commands import command_to_repeat
 from modelhound.report.parts import Cell, Column, Commands, Section, Table
 from modelhound.store import Run
 
-__all__ = ["command_section", "failure_section", "find_failures", "kicker", "machine_section", "machine_text"]
+__all__ = [
+    "command_section",
+    "failure_section",
+    "find_failures",
+    "kicker",
+    "machine_section",
+    "machine_text",
+    "setting_text",
+]
 
 
 def kicker(run: Run) -> str:
@@ -87,7 +95,7 @@ def machine_section(run: Run) -> Section | None:
 def command_section(run: Run, *, more: Sequence[tuple[str, str]] = ()) -> Section:
     """The command lines, and every setting they stand for."""
     lines = (("Ask the same again", command_to_repeat(run.verb, run.settings)), *more)
-    rows = [(name.replace("_", " "), _setting_text(value)) for name, value in run.settings.items()]
+    rows = [(name.replace("_", " "), setting_text(value)) for name, value in run.settings.items()]
     return Section(
         name="commands",
         title="Do it again",
@@ -122,7 +130,8 @@ def _comparable(machine: Machine) -> Hashable:
     return machine.cpu, machine.gpus, tuple(machine.versions.items())
 
 
-def _setting_text(value: Any) -> str:
+def setting_text(value: Any) -> str:
+    """What was asked, as a table has it."""
     if value is None:
         return "–"
     if isinstance(value, list | tuple):

@@ -16,6 +16,7 @@ from modelhound.analysis.search_wording import tau_text
 from modelhound.analysis.wording import metric_interval_text, metric_text, moment_text, plural
 from modelhound.records import RunStarted
 from modelhound.report.charts import Chart, Row, log_ticks, metric_axis
+from modelhound.report.common_sections import setting_text
 from modelhound.report.comparing_times import times_in_common
 from modelhound.report.next_steps import best_model
 from modelhound.report.parts import (
@@ -40,6 +41,8 @@ __all__ = ["comparison_page"]
 _MOST_MODELS = 24
 _MOST_TOLD = 6
 _ALWAYS = ("run", "answer", "score", "interval")
+_TOLD_ELSEWHERE = ("data", "run", "device")  # in columns of their own
+_DIFFERS = "differs in"
 
 
 def comparison_page(runs: Sequence[Run], build: Callable[[Run], Page]) -> Page:
@@ -115,11 +118,12 @@ def _overview(runs: Sequence[Run], names: Sequence[str], views: Sequence[SearchV
         Column(name="asked at"),
         Column(name="device"),
     ]
-    columns += [Column(name="machine"), Column(name="answer")]
+    columns += [Column(name="machine"), Column(name="answer"), Column(name=_DIFFERS)]
     if views:
         columns += [Column(name="score", is_number=True), Column(name="interval", is_number=True)]
         columns += [Column(name="items", is_number=True), Column(name="model time", is_number=True)]
     rows = []
+    differing = _differing_settings(runs)
     for place, run in enumerate(runs):
         started = run.of(RunStarted)
         machine = started[-1].machine if started else None
@@ -131,6 +135,9 @@ def _overview(runs: Sequence[Run], names: Sequence[str], views: Sequence[SearchV
             Cell(started[-1].device if started else "–"),
             Cell((machine.gpus[0] if machine.gpus else machine.cpu) if machine else "–"),
             Cell(run.headline or "not finished"),
+            Cell(
+                ", ".join(f"{name.replace('_', ' ')} {setting_text(run.settings[name])}" for name in differing) or "–"
+            ),
         ]
         rows.append((*cells, *(_search_cells(views[place]) if views else ())))
     same = [
@@ -145,6 +152,18 @@ def _overview(runs: Sequence[Run], names: Sequence[str], views: Sequence[SearchV
         columns=tuple(columns[place] for place in kept),
         rows=tuple(tuple(row[place] for place in kept) for row in rows),
     )
+
+
+def _differing_settings(runs: Sequence[Run]) -> list[str]:
+    """Names of what all these runs were asked, and not all in the same way."""
+    first, *others = [run.settings for run in runs]
+    return [
+        name
+        for name, value in first.items()
+        if name not in _TOLD_ELSEWHERE
+        and all(name in other for other in others)
+        and any(other[name] != value for other in others)
+    ]
 
 
 def _search_cells(view: SearchView) -> tuple[Cell, ...]:

@@ -21,6 +21,8 @@ __all__ = ["loader_charts"]
 
 _MOST_MODELS = 12
 _MOST_BARS = 40
+_MOST_WORDS = 6  # beside each other in a panel
+_NEXT_TO_NOTHING = 0.005
 _SUB_TIMES = ("first batch", "wait for data", "data to device", "forward", "other")
 _PANEL_WIDTH, _PANEL_HEIGHT, _COLUMNS = 190, 150, 3
 
@@ -63,6 +65,7 @@ def _rows(kind: KindAnswer) -> tuple[Row, ...]:
             "workers": each.workers,
             "seconds": each.seconds,
             "regret": each.seconds / best[each.model] - 1,
+            "label": _longer_text(each.seconds / best[each.model] - 1),
             "how": "measured" if each.measured else "composed",
             "batch_panel": f"batch {each.batch}",
             "workers_panel": plural(each.workers, "worker"),
@@ -70,6 +73,13 @@ def _rows(kind: KindAnswer) -> tuple[Row, ...]:
         for each in kind.seconds
         if each.seconds is not None and each.model in names
     )
+
+
+def _longer_text(regret: float) -> str:
+    """Against the best pair: best, +18%, 5.9x."""
+    if regret < _NEXT_TO_NOTHING:
+        return "best"
+    return f"+{regret:.0%}" if regret < 1 else f"{1 + regret:.1f}x"
 
 
 def _fixed_batch(kind: KindAnswer, where: str) -> Chart:
@@ -123,17 +133,19 @@ def _fixed_model(kind: KindAnswer, where: str) -> Chart:
         name=f"loader_{kind.kind}_fixed_model",
         title=f"Both at once, one panel for each model: {where}",
         caption="How much longer a pair takes than the best one of the model: the nearer its colour to the page's, the better.",
-        data=_rows(kind),
-        draw=_draw_model_panels,
+        data=(rows := _rows(kind)),
+        draw=lambda data: _draw_model_panels(data, has_words=len({row["workers"] for row in rows}) <= _MOST_WORDS),
     )
 
 
-def _draw_model_panels(data: Any) -> "altair.TopLevelMixin":
+def _draw_model_panels(data: Any, *, has_words: bool) -> "altair.TopLevelMixin":
+    """With numbers in the cells, where these are wide enough."""
     import altair
 
     base = _pairs_by_regret(data, altair.Tooltip("model:N"), altair.Tooltip("seconds:Q", format=SECONDS))
     panels = altair.Facet("model:N", title=None, header=altair.Header(labelLimit=_PANEL_WIDTH))
-    squares = base.mark_rect().properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
+    layers = [base.mark_rect(), *([_words(base, size=10)] if has_words else [])]
+    squares = altair.layer(*layers).properties(width=_PANEL_WIDTH, height=_PANEL_HEIGHT)
     drawn: altair.TopLevelMixin = squares.facet(facet=panels, columns=_COLUMNS)
     return drawn
 
@@ -147,12 +159,23 @@ def _pairs_by_regret(data: Any, *more: "altair.Tooltip") -> "altair.Chart":
         y=altair.Y("batch:O", title="batch size", sort="descending"),
         color=altair.Color(
             "regret:Q",
-            title="regret",
+            title="longer than the best pair",
             scale=altair.Scale(type="sqrt", domain=[0, 1], clamp=True),
             legend=altair.Legend(format="%"),
         ),
         tooltip=["batch:O", "workers:O", altair.Tooltip("regret:Q", format=".1%"), "how:N", *more],
     )
+
+
+def _words(base: "altair.Chart", *, size: int) -> "altair.Chart":
+    """The label of each cell, in what can be read on its colour."""
+    import altair
+
+    words: altair.Chart = base.mark_text(fontSize=size).encode(
+        text="label:N",
+        color=altair.condition("datum.regret > 0.3", altair.value(LIGHT.background), altair.value(LIGHT.text)),
+    )
+    return words
 
 
 def _regret(kind: KindAnswer, where: str) -> Chart:
@@ -161,7 +184,7 @@ def _regret(kind: KindAnswer, where: str) -> Chart:
             "batch": each.batch,
             "workers": each.workers,
             "regret": each.mean,
-            "label": "fails" if each.mean is None else f"{each.mean:.1%}",
+            "label": "fails" if each.mean is None else f"{each.mean:.1%}" if each.mean < 1 else f"{each.mean:.0%}",
             "mark": "recommended" if place == 0 else "as good within noise" if each.as_good else "",
             "how": f"measured with {each.num_measured} of {len(kind.models)} models",
         }
@@ -171,7 +194,10 @@ def _regret(kind: KindAnswer, where: str) -> Chart:
     return Chart(
         name=f"loader_{kind.kind}_regret",
         title=f"Mean regret over {plural(len(kind.models), 'model')}: {where}",
-        caption=f"{best.batch} x {best.workers} is recommended (thick frame); thin frames are as good within noise.",
+        caption=(
+            "How much longer models take with a pair than each with its best one, on average. "
+            f"{best.batch} x {best.workers} is recommended (thick frame); thin frames are as good within noise."
+        ),
         data=tuple(rows),
         draw=_draw_regret,
     )
@@ -182,10 +208,7 @@ def _draw_regret(data: Any) -> "altair.TopLevelMixin":
 
     base = _pairs_by_regret(data, altair.Tooltip("mark:N"))
     squares = base.mark_rect()
-    words = base.mark_text(fontSize=12).encode(
-        text="label:N",
-        color=altair.condition("datum.regret > 0.45", altair.value(LIGHT.background), altair.value(LIGHT.text)),
-    )
+    words = _words(base, size=12)
     frames = (
         base.transform_filter("datum.mark != ''")
         .mark_rect(filled=False, stroke=LIGHT.text)
@@ -236,7 +259,8 @@ def _draw_run_length(data: Any, ticks: Sequence[float]) -> "altair.TopLevelMixin
         y=altair.Y(
             "shown:Q",
             title="regret of the recommended pair",
-            scale=altair.Scale(type="sqrt", domain=[0, 1.3], nice=False),  # room for the words above the highest dot
+            # Room below the dots at nothing, or they would lie on the labels of the axis, and for words above the highest.
+            scale=altair.Scale(type="sqrt", domain=[-0.02, 1.3], nice=False),
             axis=altair.Axis(format="%", values=[0, 0.05, 0.2, 0.4, 0.6, 0.8, 1]),
         ),
         tooltip=[
@@ -248,7 +272,7 @@ def _draw_run_length(data: Any, ticks: Sequence[float]) -> "altair.TopLevelMixin
     )
     line = base.mark_line(strokeDash=[4, 3], opacity=0.6)
     points = base.mark_circle(size=90, opacity=1).encode(color=altair.Color("best:N", title="best pair"))
-    words = [base.mark_text(dy=-12, **halo).encode(text="word:N") for halo in HALOS]
+    words = [base.mark_text(dy=-14, **halo).encode(text="word:N") for halo in HALOS]
     drawn: altair.TopLevelMixin = altair.layer(line, *words, points).properties(height=240)
     return drawn
 

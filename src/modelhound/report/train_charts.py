@@ -207,7 +207,7 @@ def _draw_scores(data: Any, metric: str, rows: Sequence[Row]) -> "altair.TopLeve
     scale = (
         altair.Scale(zero=False, domain=[min(scores) - 0.05, min(scores) + 0.05])
         if is_flat
-        else altair.Scale(zero=False)
+        else altair.Scale(zero=False, padding=10)  # or a dot at 0% would lie on the labels of the axes
     )
     whole = (
         altair.Axis(values=list(range(1, last + 1)), format="d") if last <= _MOST_TICKS else altair.Axis(tickMinStep=1)
@@ -216,7 +216,7 @@ def _draw_scores(data: Any, metric: str, rows: Sequence[Row]) -> "altair.TopLeve
         altair.Chart(data)
         .mark_line(point=True)
         .encode(
-            x=altair.X("epoch:Q", title="epoch", axis=whole),
+            x=altair.X("epoch:Q", title="epoch", axis=whole, scale=altair.Scale(zero=False, nice=False, padding=10)),
             y=altair.Y("score:Q", title=metric, scale=scale, axis=metric_axis(metric)),
             color=altair.Color("run:N", title=None, sort=None),
         )

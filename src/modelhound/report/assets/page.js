@@ -143,17 +143,26 @@
     const wanted = Math.min(720, Math.max(120, panelWidth(spec) + Math.floor(more / columns)));
     return { ...spec, ...(spec.facet?.field ? { columns } : {}), spec: { ...spec.spec, width: wanted } };
   }
-  const longestName = (value) => { // of all that a legend may have to show
+  const longestName = (value, rows) => { // of all that a legend may have to show
     if (!value || typeof value !== "object") return 0;
     const own = Array.isArray(value.domain) ? value.domain.map((name) => String(name).length) : [];
-    const inner = Object.entries(value).map(([name, each]) => (name === "datasets" ? 0 : longestName(each)));
-    return Math.max(0, ...own, ...inner);
+    for (const channel of ["color", "shape", "strokeDash"]) { // without a domain, the rows have the names
+      const { field, type, scale } = value[channel] ?? {};
+      if (field && type === "nominal" && !Array.isArray(scale?.domain)) for (const row of rows) own.push(String(row[field] ?? "").length);
+    }
+    const inner = Object.entries(value).map(([name, each]) => (name === "datasets" ? 0 : longestName(each, rows)));
+    return own.concat(inner).reduce((most, each) => Math.max(most, each), 0);
   };
+  const hasNames = (value) => Boolean(value) && typeof value === "object" && (value.y?.type === "nominal"
+    || Object.entries(value).some(([name, each]) => name !== "datasets" && hasNames(each)));
   function themed(spec, { dark, width }) {
     const config = structuredClone(configs[dark ? "dark" : "light"]);
+    const letters = longestName(spec, spec.datasets?.rows ?? []) || 18;
+    if (width < 560) config.axis.labelLimit = Math.max(70, Math.round(width * 0.36));
+    const room = width - (hasNames(spec) ? config.axis.labelLimit ?? 180 : 45); // legends begin where the axis does
+    config.legend.columns = Math.max(1, Math.min(4, Math.floor(room / (30 + 6.4 * Math.min(letters, 38)))));
     if (width < 560) {
-      config.axis.labelLimit = Math.max(70, Math.round(width * 0.36));
-      config.legend.columns = Math.max(1, Math.min(4, Math.floor(width / (30 + 6.4 * (longestName(spec) || 18)))));
+      config.legend.labelLimit = Math.round(width * 0.5);
       config.axis.labelFontSize = 10;
     }
     return { ...(dark ? recolour(spec) : spec), config };
