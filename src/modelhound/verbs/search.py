@@ -275,7 +275,7 @@ def _headline(ranking: Ranking) -> str:
     if ranking.finals is not None:
         return ranking.finals.winner or "cannot tell the finalists apart"
     if not ranking.is_guess_beaten:
-        return "no model is better than guessing"
+        return "no model is clearly better than guessing"
     return ranking.models[0].model if ranking.models else "no model could be measured"
 
 
