@@ -122,10 +122,14 @@ def test_bars_tell_how_far_it_is_and_how_long_it_takes_yet(monkeypatch: pytest.M
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     with bars() as watch:
+        assert shows(screen, "starting"), "what a verb imports takes seconds"
         watch(Progress(task="models", done=0, total=40, detail="zoo:a"))
         assert shows(screen, " 0/40")  # bars are drawn ten times a second
         watch(Progress(task="models", done=20, total=40, detail="zoo:b"))
         assert shows(screen, "models zoo:b")
+        watch(Progress(task="items", done=5, total=7))
+        watch(Progress(task="models", done=3, total=40, detail="zoo:c"))
+        assert shows(screen, " 3/40"), "the next begins its items anew"
     said = screen.getvalue()
     assert "left:" in said
     assert "/100" not in said

@@ -187,8 +187,9 @@ def test_models_may_be_repeated_or_comma_separated(capsys: pytest.CaptureFixture
         (["models", "zoo:resnet-glyps"], "did you mean zoo:resnet-glyphs"),
         (["search", "digits", "--limit", "-1"], "at least 4"),
         (["search", "digits", "--top", "0"], "at least 1"),
-        (["search", "digits", "--scorers", ""], "one or more of"),
-        (["search", "digits", "--models", ""], "at least one reference"),
+        (["search", "digits", "--scorers", ""], "nothing behind it"),
+        (["search", "digits", "--scorers", ","], "one or more of"),
+        (["search", "digits", "--models", ","], "at least one reference"),
         (["runs", "no/such/folder"], "expected a folder"),
     ],
 )

@@ -207,3 +207,51 @@ def test_a_host_that_takes_twice_as_long_for_the_same_work_is_named(slow: float,
     notes = find_unrest(records, summarise_points(records, [CEILINGS]))
     assert len(notes) == told
     assert all("1 ms at some points and 2 ms at others" in note for note in notes)
+
+
+def test_times_that_fall_with_a_growing_size_get_no_law_and_no_ceiling() -> None:
+    times = {1: 1e-3, 2: 9e-3, 4: 4e-3, 8: 8e-3}
+    line = [record(seconds, batch=batch, device="cpu") for batch, seconds in times.items()]
+    (law,) = find_laws(line, margin=0.1)
+    assert (law.answer.verdict, law.answer.law.chosen, law.answer.law.exponent) == ("cannot be told", None, None)
+    assert "times fall with a growing size, from 8.96 ms at batch 2 to 3.96 ms at batch 4" in law.answer.law.sentence
+    assert "H1 cannot be told" in law.answer.sentence
+    ceilings = msgspec.structs.replace(CEILINGS, device="cpu", flops_per_second=5e12)
+    bounds = [row.regime.bound for row in summarise_points(line, [ceilings])]
+    assert bounds[1] == "unknown", "what disturbed it says nothing of the ceiling"
+    assert "unknown" not in (bounds[0], *bounds[2:])
+    (law,) = find_laws([record(1e-3 * batch, batch=batch, device="cpu") for batch in times], margin=0.1)
+    assert law.answer.verdict == "holds"
+
+
+def test_one_point_far_off_among_many_costs_only_its_own_verdict() -> None:
+    line = [
+        record(1e-3 * batch * (3 if batch == 8 else 1), batch=batch, device="cpu") for batch in (1, 2, 4, 8, 16, 32, 64)
+    ]
+    (law,) = find_laws(line, margin=0.1)
+    assert law.answer.law.chosen is not None
+
+
+def test_what_was_sampled_too_few_times_gets_no_verdict() -> None:
+    line = [
+        record(1e-3 * batch, batch=batch, device="cpu", num_samples=4 if batch > 2 else 20) for batch in (1, 2, 4, 8)
+    ]
+    (law,) = find_laws(line, margin=0.1)
+    assert law.answer.law.sentence == (
+        "cannot be told: 2 of 4 points were sampled too few times to say how sure their medians are; give them more --seconds"
+    )
+    rows = summarise_points(line, [msgspec.structs.replace(CEILINGS, device="cpu")])
+    assert [row.regime.sentence.startswith("cannot be told: 4 samples say too little") for row in rows] == [
+        False
+    ] * 2 + [True] * 2
+    assert [row.regime.bound for row in rows[2:]] == ["unknown", "unknown"]
+    (law,) = find_laws([record(1e-3 * batch, batch=batch, num_samples=3) for batch in (1, 2, 4)], margin=0.1)
+    assert law.answer.verdict == "cannot be told"
+
+
+@pytest.mark.parametrize(("noise", "told"), [(0.02, 0), (0.5, 1)])
+def test_calls_on_a_cpu_that_scatter_tell_of_other_work(noise: float, told: int) -> None:
+    line = [record(1e-3 * batch, batch=batch, device="cpu", noise=noise, num_samples=60) for batch in (1, 2, 4)]
+    notes = find_unrest(line, summarise_points(line, []))
+    assert len(notes) == told
+    assert all("calls on cpu scattered" in note and "other work on the machine" in note for note in notes)

@@ -106,7 +106,9 @@ def test_a_page_says_what_was_taken_over_from_hound_loader_and_does_not_count_it
     with open_run(path, verb="somethingnew", at=AT, settings=read_run(path).settings, identity={}) as run:
         run.append(used)
     sections = {section.name: section for section in build_page([read_run(path)]).sections}
-    assert sections["machine"].lead.endswith(" Computed in batches of 16: as `hound loader` found here for photos.")
+    assert sections["machine"].lead.endswith(
+        " Computed in batches of up to 16: as `hound loader` found here for photos."
+    )
     assert [block.caption for block in sections["records"].blocks if isinstance(block, Table)] == [
         "1 record of kind dropped"
     ]

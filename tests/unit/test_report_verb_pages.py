@@ -86,7 +86,9 @@ def test_loader_names_the_pair_and_what_it_costs(pages: dict[str, Page]) -> None
         "How fast": "100 items/s",
         "Why": "decode-bound",
     }
-    assert page.next_steps == (("Use it", "hound search photos --models timm:x --loader loader.json"),)
+    ((label, line),) = page.next_steps
+    assert label == "Search with the batch size that computes fastest"
+    assert line == "hound search photos --models timm:x --loader loader.json"
     (numbers,) = [section for section in page.sections if section.name == "answer"]
     captions = [block.caption.partition(".")[0] for block in numbers.blocks if isinstance(block, Table)]
     assert captions == ["Regret of pairs", "Models"]  # and no table of the fields of what is recommended

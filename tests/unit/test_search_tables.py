@@ -112,7 +112,7 @@ def test_what_guessing_would_reach_is_told_where_the_best_is_close_to_it() -> No
     assert "every time" not in best_sentence(msgspec.structs.replace(TIED, guess=0.1), "digits")[1]
     beaten = msgspec.structs.replace(TIED, guess=0.89, is_guess_beaten=False)
     assert "".join(best_sentence(beaten, "digits")) == (
-        "No model is better than guessing on digits: zoo:a reaches 90.0% (85.0 – 95.0%, 95% interval), naming the most "
+        "No model is clearly better than guessing on digits: zoo:a reaches 90.0% (85.0 – 95.0%, 95% interval), naming the most "
         "frequent class every time would reach 89.0%. Labels that are noise look like this; so do too few items."
     )
     assert tie_sentence(beaten) == ("", "", "")

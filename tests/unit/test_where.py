@@ -3,7 +3,7 @@
 import pytest
 
 from modelhound.errors import RequestError, UnknownModelError
-from modelhound.models import ModelCard, find_models
+from modelhound.models import SOURCES, ModelCard, find_cards, find_models
 from modelhound.models.where import parse_where
 
 CARD = ModelCard(
@@ -78,3 +78,53 @@ def test_a_condition_filters_what_patterns_found() -> None:
 def test_a_condition_that_leaves_nothing_is_an_error() -> None:
     with pytest.raises(UnknownModelError, match="holds for none of"):
         find_models(["zoo:*"], where="params > 1e12")
+
+
+def test_a_condition_is_decided_by_what_is_known_where_the_rest_makes_no_difference() -> None:
+    known = {"model": "timm:resnet18", "family": "resnet", "input_size": (224, 224)}
+    for condition, expected in (
+        ("family == 'vit' and params < 30e6", False),
+        ("params < 30e6 and family == 'vit'", False),
+        ("family == 'resnet' or params < 30e6", True),
+        ("family == 'resnet' and params < 30e6", None),
+        ("not (params < 30e6)", None),
+        ("not (params < 30e6 and '18' not in name)", True),
+        ("1 < input_size < 100 < params", False),
+        ("params in (1, 2)", None),
+        ("1 in (params, 2)", None),
+        ("modality == 'text' or downloads > 3", None),
+    ):
+        assert parse_where(condition).decide(known) is expected, condition
+
+
+def test_only_models_that_are_still_in_question_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[str] = []
+    source = SOURCES["timm"]
+
+    class Watched:
+        modalities = source.modalities
+        find, glance = source.find, source.glance
+
+        def describe(self, name: str) -> ModelCard:
+            described.append(name)
+            return source.describe(name)
+
+    monkeypatch.setitem(SOURCES, "timm", Watched())
+    patterns = ("timm:test_resnet", "timm:resnet18", "timm:test_vit")
+    assert [str(each) for each in find_models(patterns, where="params < 1e6 and family == 'resnet'")] == [
+        "timm:test_resnet"
+    ]
+    assert sorted(described) == ["resnet18", "test_resnet"]
+    described.clear()
+    (card,) = find_cards(patterns, where="'vit' in name")
+    assert (card.model, described) == ("timm:test_vit", ["test_vit"])
+    assert len(find_models(patterns, where="'t' in name")) == 3
+    assert described == ["test_vit"], "what holds by its name needs no card"
+
+
+def test_what_can_be_told_at_a_glance_is_what_the_card_says() -> None:
+    for name in ("resnet18", "test_vit", "resnet50.a1_in1k", "regnety_002"):
+        card = SOURCES["timm"].describe(name)
+        facts = SOURCES["timm"].glance(name)
+        assert facts == {each: getattr(card, each) for each in facts}
+        assert set(facts) == {"family", "input_size", "trained_on", "licence"}

@@ -105,12 +105,13 @@ def answer_hypothesis(
     model: str,
     margin: float = 0.1,
     robust: bool = False,
+    doubt: str = "",
     seed: int = 0,
 ) -> Answer:
-    """Test one claim on one sweep."""
+    """Test one claim on one sweep; a `doubt` about its points is all that is told of them."""
     if not margin > 0:
         raise RequestError(f"cannot test {hypothesis.name} with margin {margin!r}: expected more than 0, take 0.1")
-    law = fit_law(points, axis=hypothesis.axis, confidence=_CONFIDENCE, robust=robust, seed=seed)
+    law = fit_law(points, axis=hypothesis.axis, confidence=_CONFIDENCE, robust=robust, doubt=doubt, seed=seed)
     floor = _floor_regime(law, points)
     verdict = _judge(law, hypothesis.exponent, margin)
     answer = Answer(

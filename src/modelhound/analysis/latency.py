@@ -18,7 +18,7 @@ from modelhound.analysis.laws import LEAST_SIZES, SweepPoint
 from modelhound.analysis.prediction import LEAST_ANCHORS, Anchor, PredictionError, leave_one_model_out
 from modelhound.analysis.roofline import Ceilings, Regime, find_regime
 from modelhound.analysis.samples import median_interval, median_of, percentile_of
-from modelhound.analysis.wording import Axis, seconds_text
+from modelhound.analysis.wording import Axis, plural, seconds_text, size_text, times_text
 from modelhound.records import CeilingsMeasured, LatencyMeasured, LatencyPoint
 
 __all__ = [
@@ -37,6 +37,8 @@ __all__ = [
 _PERCENTILES = (0.9, 0.95, 0.99)
 _REST = 1.25  # a host whose own time for the same work differs by more than this from point to point is restless
 _LEAST_ALIKE = 4
+_MANY = 0.3  # of the points
+_FALL = 0.15  # of the time: kernels chosen for another size may be a little quicker, and no machine is quite at rest
 
 AxisName = Literal["batch", "image", "sequence"]
 _AXES: tuple[tuple[AxisName, Axis], ...] = (("batch", "batch"), ("image", "pixels"), ("sequence", "tokens"))
@@ -97,8 +99,15 @@ def summarise_points(
     records: Sequence[LatencyMeasured], ceilings: Iterable[CeilingsMeasured]
 ) -> tuple[PointSummary, ...]:
     """A summary of each, in the same order."""
-    known = _best_ceilings(records, ceilings)
-    return tuple(_summarise(record, known.get((record.point.device, record.point.precision))) for record in records)
+    disturbed = {
+        point
+        for axis, _ in _AXES
+        for line in _lines(records, axis).values()
+        for point in _find_disturbed([each for each in line if _has_enough_samples(each)], axis)
+    }
+    known = _best_ceilings([each for each in records if _has_enough_samples(each)], ceilings)
+    rows = (_summarise(record, known.get((record.point.device, record.point.precision))) for record in records)
+    return tuple(_without_verdict(row, disturbed) for row in rows)
 
 
 def find_laws(
@@ -111,16 +120,85 @@ def find_laws(
         for (model, held, precision, device), line in _lines(records, axis).items():
             if len({_place(record.point, axis) for record in line}) < LEAST_SIZES:
                 continue
+            sure = [record for record in line if _has_enough_samples(record)]
+            robust = len(sure) > LEAST_SIZES + 2
             answer = answer_hypothesis(
                 hypothesis_of(unit, model),
-                [_sweep_point(record, axis, bandwidths.get((device, precision))) for record in line],
+                [_sweep_point(record, axis, bandwidths.get((device, precision))) for record in sure],
                 model=model,
                 margin=margin,
-                robust=len(line) > LEAST_SIZES + 2,
+                robust=robust,
+                doubt=_few_text(line, sure, axis) or _doubt(sure, axis, unit, robust=robust),
                 seed=seed,
             )
             found.append(SweepLaw(axis=axis, model=model, precision=precision, device=device, held=held, answer=answer))
     return tuple(found)
+
+
+def _has_enough_samples(record: LatencyMeasured) -> bool:
+    """Whether its median has an interval: without one nobody knows how sure it is, and nothing is concluded from it."""
+    return median_interval(record.seconds) is not None
+
+
+def _few_text(line: Sequence[LatencyMeasured], sure: Sequence[LatencyMeasured], axis: AxisName) -> str:
+    """Where too few sizes are left without those that were sampled too little."""
+    num_sure = len({_place(record.point, axis) for record in sure})
+    if num_sure >= LEAST_SIZES:
+        return ""
+    few = len(line) - len(sure)
+    return (
+        f"{few} of {plural(len(line), 'point')} {'was' if few == 1 else 'were'} sampled too few times to say how sure their "
+        "medians are; give them more --seconds"
+    )
+
+
+def _find_disturbed(line: Sequence[LatencyMeasured], axis: AxisName) -> dict[LatencyPoint, LatencyMeasured]:
+    """Points of one line that took clearly longer than a larger one, with the quickest such: it was not the network alone."""
+    found = {}
+    quickest: LatencyMeasured | None = None
+    for record in sorted(line, key=lambda each: _place(each.point, axis), reverse=True):
+        seconds = median_of(record.seconds)
+        if quickest is not None and seconds > (1 + _FALL) * median_of(quickest.seconds):
+            found[record.point] = quickest
+        if quickest is None or seconds < median_of(quickest.seconds):
+            quickest = record
+    return found
+
+
+def _doubt(line: Sequence[LatencyMeasured], axis: AxisName, unit: Axis, *, robust: bool) -> str:
+    """Why no law should be told of these points; empty where one may be. Of many, a robust fit passes over one far off."""
+    disturbed = _find_disturbed(line, axis)
+    if not disturbed or (robust and len(disturbed) == 1):
+        return ""
+    seconds = {record.point: median_of(record.seconds) for record in line}
+    worst = max(disturbed, key=lambda point: seconds[point] / median_of(disturbed[point].seconds))
+    told = " to ".join(
+        f"{seconds_text(seconds[point])} at {size_text(unit, _place(point, axis))}"
+        for point in (worst, disturbed[worst].point)
+    )
+    return (
+        f"times fall with a growing size, from {told}; other work on the machine may be why, or kernels that are quicker "
+        "there: measure again, with more --seconds"
+    )
+
+
+def _find_restless(records: Sequence[LatencyMeasured]) -> tuple[str, ...]:
+    """Devices without a clock of their own on which calls of one and the same point took very different times."""
+    spreads: dict[str, list[float]] = {}
+    for record in records:
+        if not record.host_seconds and _has_enough_samples(record):
+            low, high = np.quantile(record.seconds, (0.25, 0.75))
+            spreads.setdefault(record.point.device, []).append(float(high / low))
+    sentences = []
+    for device, ratios in spreads.items():
+        restless = [ratio for ratio in ratios if ratio > _REST]
+        if len(restless) > _MANY * len(ratios):
+            sentences.append(
+                f"calls on {device} scattered: at {len(restless)} of {plural(len(ratios), 'point')} a slow quarter of the "
+                f"same calls took {times_text(float(np.median(restless)))} or more of what a quick quarter took; other work on "
+                "the machine does that, so measure again when it has nothing else to do"
+            )
+    return tuple(sentences)
 
 
 def find_unrest(records: Sequence[LatencyMeasured], rows: Sequence[PointSummary]) -> tuple[str, ...]:
@@ -144,7 +222,7 @@ def find_unrest(records: Sequence[LatencyMeasured], rows: Sequence[PointSummary]
                 f"{seconds_text(low)} at some points and {seconds_text(high)} at others, and times bound by launches are no "
                 "surer than that; a host with nothing else to do, or a single core for it (taskset), would help"
             )
-    return tuple(sentences)
+    return (*sentences, *_find_restless(records))
 
 
 def conclude_sweeps(laws: Sequence[SweepLaw]) -> tuple[HeldConclusion, ...]:
@@ -224,6 +302,18 @@ def _best_ceilings(
             kinds={kind: factor * rate for kind, rate in seen.kinds.items()},
         )
     return best
+
+
+def _without_verdict(row: PointSummary, disturbed: set[LatencyPoint]) -> PointSummary:
+    """A time nobody can trust tells of no ceiling; that a device waits for its host shows in shares of the same calls."""
+    if row.interval is None:
+        why = f"cannot be told: {plural(row.num_samples, 'sample')} say too little, give it more --seconds"
+    elif row.point in disturbed and row.regime.bound != "launch":
+        why = "cannot be told: it took longer than a larger size, measure it again"
+    else:
+        return row
+    regime = msgspec.structs.replace(row.regime, bound="unknown", share=None, sentence=why)
+    return msgspec.structs.replace(row, regime=regime)
 
 
 def _summarise(record: LatencyMeasured, ceilings: Ceilings | None) -> PointSummary:

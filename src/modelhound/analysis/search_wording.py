@@ -36,7 +36,7 @@ def best_sentence(ranking: Ranking, data: str) -> tuple[str, str]:
     guessed = "" if ranking.guess is None else f"{_GUESSING.get(ranking.metric, 'guessing')} would reach "
     guessed += "" if ranking.guess is None else metric_text(ranking.metric, ranking.guess)
     if not ranking.is_guess_beaten:
-        return f"No model is better than guessing on {data}", (
+        return f"No model is clearly better than guessing on {data}", (
             f": {best.model} reaches {score}, {guessed}. Labels that are noise look like this; so do too few items."
         )
     claim = f"suits {data} best" if len(ranking.models) > 1 else f"is the only model measured on {data}"

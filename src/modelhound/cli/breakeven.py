@@ -54,9 +54,9 @@ def breakeven(
     json: Json = False,
 ) -> int:
     """Measure fine-tuning against searching, and from how many models on searching takes longer."""
-    from modelhound.verbs.breakeven import run_breakeven
-
     with bars() as watch:
+        from modelhound.verbs.breakeven import run_breakeven
+
         result = run_breakeven(settings, watch=watch)
     present(
         result.run,

@@ -109,12 +109,16 @@ def phase_heading(phase: str) -> str:
 
 @contextlib.contextmanager
 def bars() -> Iterator["Watch"]:
-    """Progress bars with an estimate of the time left, on stderr, one per kind of work; gone when the work is done."""
+    """Progress bars with an estimate of the time left, on stderr, one per kind of work; gone when the work is done.
+
+    What a verb imports belongs into the block: until it tells of itself, `starting` is shown.
+    """
     from rich import progress as bars
 
     from modelhound.records import Progress
 
     tasks: dict[str, bars.TaskID] = {}
+    reached: dict[str, int] = {}
     with bars.Progress(
         bars.SpinnerColumn(),
         bars.TextColumn("{task.description}"),
@@ -127,12 +131,18 @@ def bars() -> Iterator["Watch"]:
         transient=True,
         disable=not sys.stderr.isatty(),  # in a log, bars would be noise
     ) as display:
+        starting: bars.TaskID | None = display.add_task("starting", total=None)
 
         def watch(progress: Progress) -> None:
+            nonlocal starting
+            if starting is not None:
+                display.remove_task(starting)
+                starting = None
             if progress.task not in tasks:
                 tasks[progress.task] = display.add_task(progress.task, total=progress.total)
-            elif display.tasks[tasks[progress.task]].completed > progress.done:
+            elif reached[progress.task] > progress.done:
                 display.reset(tasks[progress.task])  # the next model begins its items anew
+            reached[progress.task] = progress.done
             display.update(
                 tasks[progress.task],
                 description=f"{progress.task} {progress.detail}".rstrip(),

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 def doctor(*, json: Json = False) -> int:
     """Check this machine and say what will be slow or broken."""
-    from modelhound.verbs.doctor import doctor as visit
-
     with bars() as watch:
+        from modelhound.verbs.doctor import doctor as visit
+
         diagnosis = visit(watch=watch)
     if json:
         print_json(diagnosis.to_json())

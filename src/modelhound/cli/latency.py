@@ -66,15 +66,15 @@ def latency(
         _refuse_sweep(settings)
     if explain:
         return _explain(settings, json)
-    from modelhound.verbs.latency import compare_latency, read_comparable, run_latency
-
     if len(compare) > 1:
         return _compare(compare, limit, json=json, show=show)
     if compare and settings.run is not None:
         _refuse_itself(compare[0], settings.run, "expected another --run for the sweep")
-    if compare:
-        read_comparable(compare[0])  # a slip in its name must not cost a sweep
     with bars() as watch:
+        from modelhound.verbs.latency import compare_latency, read_comparable, run_latency
+
+        if compare:
+            read_comparable(compare[0])  # a slip in its name must not cost a sweep
         result = run_latency(settings, watch=watch)
     found: Comparison | None = None
     if compare:
@@ -152,9 +152,9 @@ def _draw(result: "LatencyResult", scale: Literal["log", "linear"]) -> "tuple[Ch
 
 
 def _explain(settings: LatencySettings, json: bool) -> int:
-    from modelhound.verbs.latency import explain_latency
-
     with bars() as watch:
+        from modelhound.verbs.latency import explain_latency
+
         plan = explain_latency(settings, watch=watch)
     if json:
         print_json(plan.to_json())

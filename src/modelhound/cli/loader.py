@@ -57,9 +57,9 @@ def loader(
     json: Json = False,
 ) -> int:
     """Find one batch size and number of loader processes that suit all models on this machine."""
-    from modelhound.verbs.loader import run_loader
-
     with bars() as watch:
+        from modelhound.verbs.loader import run_loader
+
         result = run_loader(settings, watch=watch)
     results = result.hosts or (result,)
     present(

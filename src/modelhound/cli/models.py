@@ -32,9 +32,9 @@ Where = Annotated[
 
 def models(wanted: Wanted = ("zoo:*",), *, where: Where = None, json: Json = False) -> int:
     """List models with their sizes, without loading them."""
-    from modelhound.models import find_cards
-
     with bars() as watch:
+        from modelhound.models import find_cards
+
         cards = find_cards(split_list(wanted), where=where, watch=watch)
     if json:
         from modelhound.records import to_plain

@@ -26,9 +26,9 @@ else:
 
 def prepare(settings: Annotated[Asked, Parameter(name="*")], *, json: Json = False) -> int:
     """Decode a data set once into a folder of plain pixels, so that every later search only has to copy."""
-    from modelhound.verbs.prepare import run_prepare
-
     with bars() as watch:
+        from modelhound.verbs.prepare import run_prepare
+
         result = run_prepare(settings, watch=watch)
     if json:
         print_json(result.to_json())

@@ -56,9 +56,9 @@ def profile(
     json: Json = False,
 ) -> int:
     """Measure where the time of a model search goes, phase by phase: full models, their last layers, joint models."""
-    from modelhound.verbs.profile import run_profile
-
     with bars() as watch:
+        from modelhound.verbs.profile import run_profile
+
         result = run_profile(settings, watch=watch)
     present(
         result.run,

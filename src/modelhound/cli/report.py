@@ -25,9 +25,9 @@ def report(
     settings: Annotated[Asked | None, Parameter(name="*")] = None, *, show: Open = False, json: Json = False
 ) -> int:
     """Make one page of a run that opens anywhere, or of several runs side by side."""
-    from modelhound.report.making import run_report
-
     with bars() as watch:
+        from modelhound.report.making import run_report
+
         result = run_report(settings or ReportSettings(), watch=watch)
     if json:
         print_json(result.to_json())

@@ -65,7 +65,6 @@ def search(
 ) -> int:
     """Rank pretrained networks for a data set, with intervals, ties and a size-ordered control."""
     from modelhound.data.sources.embedded import EMBEDDED
-    from modelhound.verbs.search import run_search
 
     if settings.data in EMBEDDED and Path(settings.data).is_dir():
         say(f"{settings.data} is the embedded data set; for the folder of that name, say ./{settings.data}")
@@ -78,6 +77,7 @@ def search(
         return _explain(settings, json)
     with _followed(live) as (begun, follower):
         with bars() as draw:
+            from modelhound.verbs.search import run_search
 
             def watch(progress: "Progress") -> None:
                 draw(progress)
@@ -121,9 +121,10 @@ def _followed(live: bool) -> "Iterator[tuple[Callable[[Path], None], Watch]]":
 
 def _explain(settings: SearchSettings, json: bool) -> int:
     from modelhound.records import to_document
-    from modelhound.verbs.search import explain_search
 
     with bars() as watch:
+        from modelhound.verbs.search import explain_search
+
         foreseen = explain_search(settings, watch=watch)
     if json:
         print_json(to_document(foreseen))

@@ -79,8 +79,6 @@ def train(
     json: Json = False,
 ) -> int:
     """Fine-tune networks on 1 to N ranks: accuracy, where every second went, what bounds it and how it scales."""
-    from modelhound.verbs.train import run_train
-
     if settings.slurm:
         if show or charts:
             raise RequestError(
@@ -89,6 +87,8 @@ def train(
             )
         return _submit(settings, json=json)
     with bars() as watch:
+        from modelhound.verbs.train import run_train
+
         result = run_train(settings, watch=watch)
     present(
         result.run,

@@ -38,6 +38,7 @@ from modelhound.settings import ModelSettings, RecipeSettings, Task
 from modelhound.training import Bench, set_up
 from modelhound.training.checkpoints import Keeper, Progressed, is_whole, read_identity
 from modelhound.training.feed import Moved
+from modelhound.training.learned import learned_by, sketch_items
 from modelhound.training.loop import prepare_to_learn
 from modelhound.training.losses import LossLog, check_finite, or_precision
 from modelhound.training.stepping import use_precision
@@ -329,6 +330,7 @@ def _keep(keeper: Keeper, bench: Bench, request: TrialRequest, stage: int, ident
             num_parts=bench.stepper.num_parts,
             epochs=(done,) * num_epochs,
             losses=(),
+            learned=(*learned_by(request.model, request.model_settings), sketch_items(bench.course.dataset.digests)),
         ),
     )
 

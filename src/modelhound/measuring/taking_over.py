@@ -9,6 +9,7 @@ over a cluster.
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 
 from modelhound.data import Dataset
@@ -30,6 +31,7 @@ from modelhound.records import (
     Watch,
 )
 from modelhound.settings import ModelSettings, SearchSettings
+from modelhound.training.learned import learned_by, tell_learned
 
 __all__ = ["Measured", "measure_models", "stamp_models"]
 
@@ -102,6 +104,8 @@ def measure_models(
         if used is not None and not was_used and _tells_of_computing(record):
             keep(used)
             was_used = True
+        if isinstance(record, ModelMeasured) and (memory := tell_learned(learned_by(record.model, settings), dataset)):
+            record = msgspec.structs.replace(record, notes=(*record.notes, memory))
         keep(record)
         if not isinstance(record, PlanMade | Timeline):
             measured.add(record)

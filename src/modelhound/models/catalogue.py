@@ -16,7 +16,7 @@ from modelhound.models.own import OwnSource
 from modelhound.models.source import ModelCard, ModelRef, ModelSource
 from modelhound.models.timm import TimmSource
 from modelhound.models.torchvision import TorchvisionSource
-from modelhound.models.where import parse_where
+from modelhound.models.where import Condition, parse_where
 from modelhound.models.zoo import ZooSource
 from modelhound.records import Progress, Watch, silent
 from modelhound.settings import DEFAULT_MODELS, PLAIN, ModelSettings
@@ -50,8 +50,14 @@ def find_models(patterns: Iterable[str], *, where: str | None = None, watch: Wat
     A pattern that means none is an error that suggests close names, and so is a condition that leaves none.
     """
     if where is None:
-        return _match_all(patterns)
-    return tuple(model for model, _ in _find_and_describe(patterns, where, watch))
+        return _match_all(patterns, watch)
+    holds = parse_where(where)  # a typing error shows before anything is looked up
+    found = _match_all(patterns, watch)
+    sure, unsure = _sort_out(found, holds)
+    cards = dict(zip(unsure, describe_models(unsure, watch=watch), strict=True))
+    return _keep_some(
+        [model for model in found if model in sure or (model in cards and holds(cards[model]))], found, where
+    )
 
 
 def check_arch(arch: str | None, models: Iterable[ModelRef]) -> None:
@@ -77,17 +83,26 @@ def check_any_fits(models: Sequence[ModelRef], modality: str, data: str) -> None
 
 def find_cards(patterns: Iterable[str], *, where: str | None = None, watch: Watch = silent) -> list[ModelCard]:
     """The cards of the same models."""
-    return [card for _, card in _find_and_describe(patterns, where, watch)]
+    holds = None if where is None else parse_where(where)
+    found = _match_all(patterns, watch)
+    if holds is None or where is None:
+        return describe_models(found, watch=watch)
+    sure, unsure = _sort_out(found, holds)
+    asked = [model for model in found if model in sure or model in unsure]
+    cards = {card.model: card for card in describe_models(asked, watch=watch) if holds(card)}
+    return [cards[str(model)] for model in _keep_some([each for each in found if str(each) in cards], found, where)]
 
 
-def _find_and_describe(patterns: Iterable[str], where: str | None, watch: Watch) -> list[tuple[ModelRef, ModelCard]]:
-    holds = parse_where(where) if where is not None else None  # a typing error shows before anything is looked up
-    found = _match_all(patterns)
-    described = zip(found, describe_models(found, watch=watch), strict=True)
-    kept = [(model, card) for model, card in described if holds is None or holds(card)]
+def _sort_out(models: Sequence[ModelRef], holds: Condition) -> tuple[set[ModelRef], list[ModelRef]]:
+    """Those for which the condition holds by what is known at once, and those of which more must be looked up to tell."""
+    told = {model: holds.decide({"model": str(model), **source_of(model).glance(model.name)}) for model in models}
+    return {model for model in models if told[model]}, [model for model in models if told[model] is None]
+
+
+def _keep_some(kept: Sequence[ModelRef], found: Sequence[ModelRef], where: str) -> tuple[ModelRef, ...]:
     if not kept:
         raise UnknownModelError(f"cannot find a model: --where {where!r} holds for none of {len(found)}, widen it")
-    return kept
+    return tuple(kept)
 
 
 def describe_models(models: Iterable[ModelRef], *, watch: Watch = silent) -> list[ModelCard]:
@@ -101,8 +116,15 @@ def describe_models(models: Iterable[ModelRef], *, watch: Watch = silent) -> lis
     return cards
 
 
-def _match_all(patterns: Iterable[str]) -> tuple[ModelRef, ...]:
-    return tuple(dict.fromkeys(model for pattern in patterns for model in _match(pattern)))
+def _match_all(patterns: Iterable[str], watch: Watch) -> tuple[ModelRef, ...]:
+    """Told, because the first look at what a library has takes as long as loading it."""
+    patterns = tuple(patterns)
+    found: dict[ModelRef, None] = {}
+    for done, pattern in enumerate(patterns):
+        watch(Progress(task="looking up models", done=done, total=len(patterns), detail=pattern))
+        found |= dict.fromkeys(_match(pattern))
+    watch(Progress(task="looking up models", done=len(patterns), total=len(patterns)))
+    return tuple(found)
 
 
 def source_of(model: ModelRef) -> ModelSource:

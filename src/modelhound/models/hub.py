@@ -8,7 +8,7 @@ from there on it is a folder in the layout of the hub. Code is among them only i
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,9 @@ class HubSource:
                 raise
             return _describe_from_outside(name, snapshot)  # may be read tomorrow: not remembered
         return msgspec.convert(fact, ModelCard)
+
+    def glance(self, name: str) -> Mapping[str, Any]:
+        return {}
 
     def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         return self._look_up(name).commit

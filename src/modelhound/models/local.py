@@ -11,7 +11,7 @@ import glob
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelhound.errors import ModelError
 from modelhound.models.checkpoints import WEIGHT_SUFFIXES, choose_weights, count_tensors, read_tensors
@@ -61,6 +61,9 @@ class LocalSource:
             return Layout(model=f"file:{name}", folder=path).describe()
         # what network the tensors belong to is said when it is built
         return ModelCard(model=f"file:{name}", family="unknown", num_parameters=count_tensors(f"file:{name}", path))
+
+    def glance(self, name: str) -> Mapping[str, Any]:
+        return {}
 
     def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         path = _path(name)

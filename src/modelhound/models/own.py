@@ -64,6 +64,9 @@ class OwnSource:
             max_tokens=getattr(form, "max_tokens", None),
         )
 
+    def glance(self, name: str) -> Mapping[str, Any]:
+        return {}
+
     def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         """The file the function is written in; what else it reads is not known."""
         file = _where(name.rpartition(":")[0])

@@ -141,6 +141,11 @@ class ModelSource(Protocol):
         """The card of one model, without building it where that can be avoided."""
         ...
 
+    def glance(self, name: str) -> Mapping[str, Any]:
+        """What of the card (its fields by name) can be told of each of thousands at once; nothing where `describe` is as quick
+        or all that there is."""
+        ...
+
     def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         """A text that changes when the model's weights do, or the user's own code that they go into by --arch; empty where
         names stand for the same weights for ever."""

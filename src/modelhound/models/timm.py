@@ -52,6 +52,11 @@ class TimmSource:
     def describe(self, name: str) -> ModelCard:
         return msgspec.convert(self._remember(f"card:{name}", lambda: msgspec.to_builtins(_describe(name))), ModelCard)
 
+    def glance(self, name: str) -> Mapping[str, Any]:
+        known: dict[str, dict[str, Any]] = self._remember("facts", _tell_of_all)
+        facts = known[name] if name in known else _tell(name)
+        return {**facts, "input_size": tuple(facts["input_size"])}
+
     def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         return importlib.metadata.version("timm")  # which decides what the weights of a name are
 
@@ -159,17 +164,28 @@ def _describe(name: str) -> ModelCard:
             module = timm.create_model(name)
     except NotImplementedError:  # RegNets compute with values while they are made, which older torch cannot do there
         module = timm.create_model(name)
-    settings = module.pretrained_cfg
+    facts = _tell(name)
+    num_parameters = sum(parameter.numel() for parameter in module.parameters())
+    return msgspec.convert({"model": f"timm:{name}", "num_parameters": num_parameters, **facts}, ModelCard)
+
+
+def _tell(name: str) -> dict[str, Any]:
+    """All of a card but the number of parameters: timm's own registry has it, without a network."""
+    timm = import_timm()
+    trained = timm.models.get_pretrained_cfg(name, allow_unregistered=True)
+    settings = trained.to_dict() if trained else {}
     _, height, width = settings.get("input_size", (3, 224, 224))
     architecture, _, tag = name.partition(".")
-    return ModelCard(
-        model=f"timm:{name}",
-        family=timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2],
-        num_parameters=sum(parameter.numel() for parameter in module.parameters()),
-        input_size=(height, width),
-        trained_on=str(tag or settings.get("tag") or "nothing"),
-        licence=str(settings.get("license") or "unknown"),
-    )
+    return {
+        "family": timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2],
+        "input_size": [height, width],
+        "trained_on": str(tag or settings.get("tag") or "nothing"),
+        "licence": str(settings.get("license") or "unknown"),
+    }
+
+
+def _tell_of_all() -> dict[str, dict[str, Any]]:
+    return {name: _tell(name) for name in import_timm().list_models()}
 
 
 def _in_cache(repository: str, *filename: str) -> bool:

@@ -8,7 +8,7 @@ Nothing here knows about searching. Only classifiers of single images are listed
 import importlib.metadata
 import math
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,9 @@ class TorchvisionSource:
     def describe(self, name: str) -> ModelCard:
         fact = self._remember(f"card:{name}", lambda: _describe(name))
         return ModelCard(**{**fact, "input_size": tuple(fact["input_size"])})
+
+    def glance(self, name: str) -> Mapping[str, Any]:
+        return {}
 
     def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         return importlib.metadata.version("torchvision")  # which decides what the weights of a name are

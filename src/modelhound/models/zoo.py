@@ -10,7 +10,7 @@ order as timm's under other names.
 import importlib.util
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,9 @@ class ZooSource:
     def suggest(self, name: str) -> Sequence[str]:
         embedded = sorted(path.stem for path in self._folder.glob("*.safetensors"))
         return (*embedded, *(name for name in _PACKAGED if _package_folder(name)))
+
+    def glance(self, name: str) -> Mapping[str, Any]:
+        return {}
 
     def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         return __version__  # networks change with releases only

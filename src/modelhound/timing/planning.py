@@ -15,7 +15,7 @@ import msgspec
 from modelhound import __version__
 from modelhound.errors import ModelError, RequestError
 from modelhound.meter import installed_version, resolve_device
-from modelhound.models import ModelRef, check_arch, find_models, stamp_own
+from modelhound.models import ModelRef, check_arch, find_models, source_of, stamp_own
 from modelhound.models.published import is_published
 from modelhound.models.where import parse_where
 from modelhound.records import Cost, Failure, LatencyPoint, Progress, Watch, silent
@@ -114,7 +114,12 @@ def _find(settings: LatencySettings, watch: Watch) -> tuple[ModelRef, ...]:
     if settings.where is None:
         return tuple(found)
     holds = parse_where(settings.where)
-    kept = tuple(model for model in found if holds(describe_subject(model, weights=settings.weights)))
+    kept = tuple(
+        model
+        for model in found
+        if holds.decide({"model": str(model), **source_of(model).glance(model.name)}) is not False
+        and holds(describe_subject(model, weights=settings.weights))
+    )
     if not kept:
         raise RequestError(f"cannot find a model: --where {settings.where!r} holds for none of {len(found)}, widen it")
     return kept

@@ -31,6 +31,7 @@ from modelhound.errors import ModelError, first_line
 from modelhound.models import Network
 from modelhound.records import EpochDone, SavedModel, to_plain
 from modelhound.store import told_by_the_system, write_folder
+from modelhound.training.learned import ItemSketch
 from modelhound.training.trainable import Trainable
 
 __all__ = ["Keeper", "Progressed", "is_whole", "name_checkpoint", "name_folder", "read_identity"]
@@ -61,6 +62,8 @@ class Progressed(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[float, ...]
     stamp: str = ""
     """Of the weights it began with, where that is known."""
+    learned: tuple[ItemSketch, ...] = ()
+    """From which items, those of the checkpoint it began with included; see `learned`."""
 
 
 def name_folder(model: str, others: Iterable[str] = ()) -> str:

@@ -30,6 +30,7 @@ from modelhound.training.bench import Bench, set_up, split_items
 from modelhound.training.checkpoints import Keeper, Progressed
 from modelhound.training.feed import Moved
 from modelhound.training.layout import tuned_convolutions
+from modelhound.training.learned import ItemSketch, sketch_items, tell_learned
 from modelhound.training.losses import LossLog, check_finite, or_precision
 from modelhound.training.stepping import use_precision
 from modelhound.training.trainable import Trainable, evaluate_batch
@@ -92,13 +93,22 @@ def fine_tune(
 
 
 def train(
-    bench: Bench, *, model: str = "", stamp: str = "", checkpoints: Path | None = None, watch: Watch = silent
+    bench: Bench,
+    *,
+    model: str = "",
+    stamp: str = "",
+    learned: Sequence[ItemSketch] = (),
+    checkpoints: Path | None = None,
+    watch: Watch = silent,
 ) -> Trained:
-    """Run the recipe of the bench to its end, or on from where the newest checkpoint of the same weights left off."""
+    """Run the recipe of the bench to its end, or on from where the newest checkpoint of the same weights left off.
+
+    `learned` is from which items these weights have learned before.
+    """
     meter = Meter(bench.device)
     keeper = Keeper(checkpoints, bench.network, keep_best=bench.recipe.patience is not None) if checkpoints else None
     identity = _identity(bench)
-    history = _History(bench, model=model, stamp=stamp, identity=identity)
+    history = _History(bench, model=model, stamp=stamp, identity=identity, learned=learned)
     if keeper is not None:
         earlier = keeper.load(bench.trainable, bench.stepper.optimiser, model=model, identity=identity, stamp=stamp)
         if earlier is not None:
@@ -130,17 +140,18 @@ def train(
         peak_memory_bytes=meter.peak_memory_bytes,
         checkpoint=keeper.path_of(best.epoch) if keeper else None,
         stopped=stopped,
-        notes=(*_notes(bench), *_losses_of_checkpoints(keeper)),
+        notes=(*_notes(bench), *_losses_of_checkpoints(keeper), *filter(None, [tell_learned(learned, bench.test)])),
     )
 
 
 class _History:
     """What came of each epoch so far."""
 
-    def __init__(self, bench: Bench, *, model: str, stamp: str, identity: str) -> None:
+    def __init__(self, bench: Bench, *, model: str, stamp: str, identity: str, learned: Sequence[ItemSketch]) -> None:
         self._bench, self._model, self._stamp, self._identity = bench, model, stamp, identity
         self.epochs: list[EpochDone] = []
         self.losses: list[float] = []
+        self._learned = tuple(dict.fromkeys((*learned, sketch_items(bench.course.dataset.digests))))
 
     def resume(self, earlier: Progressed) -> None:
         self.epochs, self.losses = list(earlier.epochs), list(earlier.losses)
@@ -164,6 +175,7 @@ class _History:
             num_parts=bench.stepper.num_parts,
             epochs=tuple(self.epochs),
             losses=tuple(self.losses),
+            learned=self._learned,
         )
 
 

@@ -35,6 +35,7 @@ from modelhound.settings import ModelSettings, RecipeSettings
 from modelhound.training.bench import Bench, set_up
 from modelhound.training.delaying import Delays
 from modelhound.training.intervening import intervene
+from modelhound.training.learned import learned_by
 from modelhound.training.loop import Trained, train
 from modelhound.training.tracing import trace_steps
 
@@ -116,7 +117,12 @@ def train_here(
     folder = Path(request.folder)
     with Telemetry(request.device) as telemetry:
         trained = train(
-            bench, model=request.model, stamp=request.stamp, checkpoints=folder / "checkpoints", watch=watch
+            bench,
+            model=request.model,
+            stamp=request.stamp,
+            learned=learned_by(request.model, request.model_settings),
+            checkpoints=folder / "checkpoints",
+            watch=watch,
         )
     result = RankResult(
         rank=_rank_record(request, bench, trained, telemetry), trained=_model_record(request, bench, trained)

@@ -127,10 +127,9 @@ def search(
 def explain_search(settings: SearchSettings, *, watch: Watch = silent) -> SearchForeseen:
     """What `run_search` would do; nothing is run over the data set and no run folder is made."""
     wait_asleep()  # before anything below loads torch
-    asked = _find_asked(settings, watch)
+    opened = _open_all(settings, _find_asked(settings, watch), watch)
     from modelhound.measuring import Job, foresee, stamp_models, use_recommended
 
-    opened = _open_all(settings, asked, watch)
     stamps, failures = stamp_models(opened.models, settings)
     job = Job(
         models=stamps,
@@ -157,11 +156,10 @@ def run_search(
 
 def _search(settings: SearchSettings, watch: Watch, begun: Callable[[Path], None]) -> SearchResult:
     wait_asleep()  # before anything below loads torch
-    asked = _find_asked(settings, watch)
+    opened = _open_all(settings, _find_asked(settings, watch), watch)
     from modelhound.measuring import measure_models
     from modelhound.scores.guessing import guess_scores
 
-    opened = _open_all(settings, asked, watch)
     models, dataset, scorers, device = opened.models, opened.dataset, opened.scorers, opened.device
     rests_on = (decisive_scorer(scorers),)
     identity = _identity(settings, dataset, scorers, device)
@@ -277,7 +275,7 @@ def _headline(ranking: Ranking) -> str:
     if ranking.finals is not None:
         return ranking.finals.winner or "cannot tell the finalists apart"
     if not ranking.is_guess_beaten:
-        return "no model is better than guessing"
+        return "no model is clearly better than guessing"
     return ranking.models[0].model if ranking.models else "no model could be measured"
 
 

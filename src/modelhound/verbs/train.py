@@ -178,14 +178,14 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
     models = find_models(settings.model, where=settings.where, watch=watch)
     check_arch(settings.arch, models)
     check_there(settings.data)
+    bf16 = Bf16Trial(settings.precision)
+    load_libraries(watch)
     from modelhound.scores.guessing import guess_scores
     from modelhound.training.checkpoints import name_checkpoint
     from modelhound.training.items import open_items
     from modelhound.training.limits import check_items, check_modality, check_ranks
     from modelhound.training.series import Series
 
-    bf16 = Bf16Trial(settings.precision)
-    load_libraries(watch)
     device = resolve_device(settings.device)
     check_ranks(settings, device, cluster)
     dataset, test = open_items(settings, watch)
