@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from modelhound.analysis.wording import plural
 from modelhound.data import Dataset
 from modelhound.errors import ModelError, RequestError, StoreError, explain_error
 from modelhound.measuring.comparing import Contest
@@ -116,15 +117,13 @@ class Comparison:
         self._put(record, into, is_known=known is not None)
 
     def _time_search(self, way: str, models: Sequence[ModelRef], items: Dataset) -> None:
-        self._say(f"searching over {len(models)} model{'s' if len(models) > 1 else ''}, {way}")
+        self._say(f"searching over {plural(len(models), 'model')}, {way}")
         stamp = self._stamp_all(models)
         known = self._known.get(((way, tuple(map(str, models)), len(items)), stamp))
         try:
             record = known or msgspec.structs.replace(self._contest.time_search(way, models, items), stamp=stamp)
         except ModelError as error:
-            self.notes.append(
-                f"a search over {len(models)} model{'s' if len(models) > 1 else ''} was not timed: {error}"
-            )
+            self.notes.append(f"a search over {plural(len(models), 'model')} was not timed: {error}")
             return
         self._put(record, self.searches, is_known=known is not None)
 

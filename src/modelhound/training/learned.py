@@ -19,9 +19,8 @@ from modelhound.settings import ModelSettings
 __all__ = ["ItemSketch", "learned_by", "sketch_items", "tell_learned"]
 
 _TRAINED = "trained.json"
-_MOST_KEPT = (
-    1024  # of all items those whose digests come first: a sample that is the same in every data set they are in
-)
+# of all items those whose digests come first: a sample that is the same in every data set they are in
+_MOST_KEPT = 1024
 _LEAST_SHARE = 0.005
 
 
@@ -52,12 +51,7 @@ def learned_by(model: str, settings: ModelSettings) -> tuple[ItemSketch, ...]:
         path = Path(name).expanduser()
         content = ((path if path.is_dir() else path.parent) / _TRAINED).read_bytes()
         return msgspec.json.decode(content, type=_Beside).learned
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-        RecursionError,
-    ):  # no such file, somebody else's, or one of an earlier version
+    except (OSError, RuntimeError, ValueError):  # no such file, somebody else's, or one of an earlier version
         return ()
 
 
