@@ -76,8 +76,10 @@ def _wake_senders(iterator: Iterator[Any] | None) -> None:
     one to be ended, and would end it once more instead of the sleep since: the worker would not hear that it is to end, and
     torch would wait 5 s for each of those."""
     for sending in getattr(iterator, "_index_queues", ()):
-        with sending._notempty:
-            sending._notempty.notify_all()
+        asleep = getattr(sending, "_notempty", None)  # it is no part of what Python promises
+        if asleep is not None:
+            with asleep:
+                asleep.notify_all()
 
 
 class Deadline:
