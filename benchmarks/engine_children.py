@@ -395,15 +395,14 @@ def _run_alone(specimens: Sequence[Any], dataset: Any, device: str, dtype: Any) 
 
 def _time_parts(blueprint: Any, feed: Any, device: str) -> tuple[float, list[float]]:
     """Seconds of the whole network over all batches, and of its parts over some: their shares, not their sum, are used."""
-    import torch
-
+    from modelhound.models.computing import computing_features
     from modelhound.models.parts import running
 
     # from the middle of each stretch: texts come in order of length
     places = range(_SAMPLED_BATCHES)
     numbers = sorted({feed.num_batches * (2 * place + 1) // (2 * _SAMPLED_BATCHES) for place in places})
     count = len(blueprint.anatomy.parts)
-    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+    with computing_features(device, blueprint.network):
         inputs = [feed.inputs(number, blueprint.layout) for number in numbers]
         blueprint.network.extract(inputs[0])
         meter = Meter(device)

@@ -17,7 +17,8 @@ glibc hands every large block back to the system when a tensor is freed, and the
 layer after layer. `keep_freed_memory` tells it to keep them; benchmarks/results/allocator_* has what that brings.
 
 OpenMP's threads wait for each other by spinning. On a machine that does other work too, the one they wait for is often
-not running, and the spinning takes its place. `wait_asleep` makes them sleep; benchmarks/results/waiting_* has the figures.
+not running, and the spinning takes its place. `wait_asleep` makes them sleep, after a look that is too short to harm anybody:
+most waits are over by then, and to be woken takes longer. benchmarks/results/waiting_* has the figures.
 
 Python looks for unused objects among all there are whenever many new ones have been made. What these packages consist of,
 some hundred thousand objects, lives as long as the process; it is set aside, or each of these looks would take 0.1 to 0.2 s.
@@ -54,6 +55,7 @@ _MISSING_SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
+_LOOKS = "1000"  # some ten microseconds
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # names and numbers of malloc.h
 
 _library: "torch.library.Library | None" = None  # schemas vanish when their library object is collected
@@ -141,13 +143,15 @@ def give_back_freed_memory() -> bool:
 
 
 def wait_asleep() -> bool:
-    """Let threads that wait for each other sleep; False where torch is loaded already, which is too late.
+    """Let threads that wait for each other soon sleep; False where torch is loaded already, which is too late.
 
     What the user set themselves stays. For work that times single calls, spinning is the better choice on a quiet machine.
     """
     if "torch" in sys.modules:
         return False
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", _LOOKS)  # which would otherwise be 0; other OpenMPs do not know it
     return True
 
 

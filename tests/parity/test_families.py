@@ -17,7 +17,7 @@ from modelhound.data import Dataset, open_dataset
 from modelhound.features import arrange, build_network, extract_features, suitable_batch
 from modelhound.features.many import Session
 from modelhound.meter import Meter
-from modelhound.models import find_models
+from modelhound.models import computing, find_models
 from modelhound.settings import ModelSettings
 from tiny_encoders import FAMILIES, WORDS, write_encoder
 
@@ -85,6 +85,14 @@ VISION: dict[str, dict[str, Any]] = {
     "ConvNextConfig": {"depths": [1, 2, 1, 1], "hidden_sizes": [8, 16, 24, 32], "image_size": 32},
     "ResNetConfig": {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32], "embedding_size": 8},
 }
+
+
+@pytest.fixture(params=["torch", "oneDNN"], autouse=True)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who multiplies in linear layers, on both paths; layers of tests are small, so all of them count as large."""
+    monkeypatch.setattr(computing, "_has_mkl_held_back", lambda: request.param == "oneDNN")
+    monkeypatch.setattr(computing, "_LEAST_WEIGHTS", 1)
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from modelhound.compat import wait_asleep
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    clean = {key: value for key, value in os.environ.items() if key not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
     return subprocess.run(
         [sys.executable, "-c", code], env={**clean, **environment}, capture_output=True, text=True, check=False
     )
@@ -61,15 +61,21 @@ def test_freed_memory_is_kept_and_used_again() -> None:
     assert given_back > 10 * (kept + 10)
 
 
-def test_threads_wait_asleep_unless_the_user_says_otherwise() -> None:
-    code = "import os; from modelhound.compat import wait_asleep; print(wait_asleep(), os.environ['OMP_WAIT_POLICY'])"
-    assert python(code).stdout.split() == ["True", "PASSIVE"]
-    assert python(code, OMP_WAIT_POLICY="ACTIVE").stdout.split() == ["True", "ACTIVE"]
+def test_threads_wait_asleep_after_a_short_look_unless_the_user_says_otherwise() -> None:
+    code = (
+        "import os; from modelhound.compat import wait_asleep\n"
+        "print(wait_asleep(), *(os.environ.get(name) for name in ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')))"
+    )
+    assert python(code).stdout.split() == ["True", "PASSIVE", "1000"]
+    assert python(code, GOMP_SPINCOUNT="7").stdout.split() == ["True", "PASSIVE", "7"]
+    # where it is set, a number of looks counts for more than the policy
+    assert python(code, OMP_WAIT_POLICY="ACTIVE").stdout.split() == ["True", "ACTIVE", "None"]
 
 
 def test_it_is_too_late_once_torch_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch  # noqa: F401
 
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     assert not wait_asleep()
-    assert "OMP_WAIT_POLICY" not in os.environ
+    assert not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ)

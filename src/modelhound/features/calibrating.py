@@ -15,6 +15,7 @@ from modelhound.features.plain import suitable_batch
 from modelhound.features.supply import Supply
 from modelhound.features.workshop import Blueprint, make_probe
 from modelhound.meter import seconds_now
+from modelhound.models.computing import computing_features
 from modelhound.models.parts import Inputs, RunPart, running
 
 __all__ = ["shortest_seconds", "time_parts"]
@@ -36,7 +37,7 @@ def time_parts(
         batches = [make_probe(form, int(num_items), device=device, dtype=dtype, layout=blueprint.layout)]
     seconds = []
     values: list[torch.Tensor | None] = [None] * len(batches)
-    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+    with computing_features(device, blueprint.network):
         for number in range(len(blueprint.anatomy.parts)):
             with running(blueprint.network, blueprint.anatomy, number, number + 1) as run:
                 before, values = values, _run_all(run, batches, values)

@@ -27,6 +27,7 @@ from modelhound.features.spilling import InMemory, Kept, OnDisk
 from modelhound.features.supply import Feed, Supply
 from modelhound.features.workshop import Specimen
 from modelhound.meter import Lanes, Meter
+from modelhound.models.computing import computing_features
 from modelhound.models.parts import Inputs, RunPart, running
 from modelhound.plan import Plan, Step, peak_bytes
 from modelhound.records import Progress, Watch, silent
@@ -183,8 +184,7 @@ class _Job:
                 self._fetching.begin(index + 1)
             with (
                 self._request.lanes.device_span(self._request.device, "device", "forward", name_models(below)),
-                torch.inference_mode(),
-                torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
+                computing_features(self._request.device, blueprint.network),
                 running(blueprint.network, blueprint.anatomy, first, first + len(step.segments)) as run,
                 meter.phase("forward", later=True),
             ):

@@ -14,6 +14,7 @@ from modelhound.data import Dataset, InputForm, Tokenising, load_batches
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.meter import Meter
 from modelhound.models import ModelRef, Network, Weights, source_of
+from modelhound.models.computing import computing_features
 from modelhound.records import Progress, Watch, silent
 from modelhound.scores import FeatureSet
 from modelhound.settings import ModelSettings
@@ -101,8 +102,7 @@ def extract_features(
     batches = load_batches(
         dataset, network.preprocessing, batch=batch, workers=workers, device=device, prefetch=prefetch, pin=pin
     )
-    # cuDNN would round the inputs of convolutions to ten bits (TF32) unless told not to
-    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+    with computing_features(device, network):
         for some in meter.waiting("wait for data", batches):
             with meter.phase("data to device"):
                 inputs = some.inputs_on(device)

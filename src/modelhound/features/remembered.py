@@ -3,7 +3,8 @@
 In:  a Specimen, or a model with its stamp
 Out: under which name its features are kept; the rows that are there
 Nothing here runs a network. A name stands for everything that decides a row beside the item: tensors, architecture, pooling,
-preprocessing, precision, kind of device, and the code that runs it, of libraries and ours. Batch size and neighbours do not.
+preprocessing, precision, kind of device, who multiplies there, and the code that runs it, of libraries and ours. Batch size and
+neighbours do not.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from modelhound.features.workshop import Specimen
 from modelhound.meter import digest_of_code, installed_version
 from modelhound.models import ModelRef
 from modelhound.models.code import LIBRARIES
+from modelhound.models.computing import linear_library
 from modelhound.settings import ModelSettings
 from modelhound.store import Memo
 
@@ -63,7 +65,7 @@ class Remembered:
         random = f"random {seed}" if settings.weights == "random" else "trained"
         self._how = (
             f"{device.partition(':')[0]} {dtype} {settings.pooling} {settings.layers} {settings.tokens} {settings.arch} "
-            f"{random} {made_on} {digest_of_code(*_ROOMS)}"
+            f"{random} {made_on} {linear_library(device)} {digest_of_code(*_ROOMS)}"
         )
         self._memo = Memo(f"models-{__version__}")
 

@@ -23,6 +23,7 @@ from modelhound.data.sources.prepared import PreparedReader
 from modelhound.errors import HoundError, explain_error, is_out_of_memory
 from modelhound.meter import Meter, cpu_seconds_now, disk_bytes_read, seconds_now
 from modelhound.models import Network, suitable_layout
+from modelhound.models.computing import computing_features
 from modelhound.records import FeedMeasured, LoadMeasured, PairFailed, StepMeasured
 
 __all__ = [
@@ -93,7 +94,10 @@ def measure_run(
     meter = Meter(feed.device)
     layout = suitable_layout(feed.device, is_depthwise=network.is_depthwise)
     num_done = 0
-    with _computing(feed), contextlib.closing(feed.load(data, network.preprocessing, batch, workers, passes)) as loaded:
+    with (
+        _computing(feed, network),
+        contextlib.closing(feed.load(data, network.preprocessing, batch, workers, passes)) as loaded,
+    ):
         for some in meter.waiting("wait for data", loaded):
             with meter.phase("data to device"):
                 inputs = _move(some, feed.device, layout)
@@ -157,7 +161,7 @@ def measure_load(
 def measure_steps(network: Network, ready: Batch, feed: Feed, *, model: str) -> StepMeasured:
     """Data to device and forward of a batch that lies ready, once to warm up and then some times."""
     layout = suitable_layout(feed.device, is_depthwise=network.is_depthwise)
-    with _computing(feed):
+    with _computing(feed, network):
         network.extract(_move(ready, feed.device, layout))
         meter = Meter(feed.device)
         start, busy = seconds_now(), cpu_seconds_now()
@@ -189,7 +193,7 @@ def warm_up(network: Network, dataset: Dataset, feed: Feed, *, batch: int, num_w
         return
     few = make_batch(dataset, network.preprocessing, min(batch, _NUM_EXAMPLES))
     layout = suitable_layout(feed.device, is_depthwise=network.is_depthwise)
-    with _computing(feed):
+    with _computing(feed, network):
         inputs = _move(few, feed.device, layout)
         again = torch.arange(batch, device=feed.device) % len(few)
         is_text = isinstance(inputs, dict)
@@ -268,12 +272,11 @@ def describe_failure(
 
 
 @contextlib.contextmanager
-def _computing(feed: Feed) -> Iterator[None]:
+def _computing(feed: Feed, network: Network) -> Iterator[None]:
     """As the plain path does; with bf16, in autocast."""
     kind = feed.device.partition(":")[0]
     with (
-        torch.inference_mode(),
-        torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
+        computing_features(feed.device, network),
         torch.autocast(kind, dtype=torch.bfloat16, enabled=feed.precision == "bf16"),
     ):
         yield

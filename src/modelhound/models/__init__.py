@@ -5,6 +5,7 @@
     hub_client   the hub: look up, list, fetch; layout: a folder as the hub has them; encoders, pooling: models of transformers
     checkpoints  files of weights; tensor_files: one tensor after the other from a mapped file; tensor_hashes: their digests
     adopting     build a network around tensors that are there; code: whose code it runs
+    computing    how networks compute where features are made
     parts        cut a network: watching one forward, cuts in its graph, calls from one cut to another
     published    encoders of known shape, without the hub; resizing: networks for images of another size
 

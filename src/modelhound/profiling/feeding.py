@@ -19,6 +19,7 @@ from modelhound.data import Batch, Dataset, InputForm, Tokenising, load_batches
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.errors import RequestError, StoreError, system_reason
 from modelhound.models import Network
+from modelhound.models.computing import computing_features
 from modelhound.models.parts import Anatomy, Inputs, run_part
 from modelhound.profiling.weight_files import forget
 from modelhound.records import Progress, Watch, silent
@@ -112,7 +113,7 @@ def store_outputs(
     cuts = sorted({start for start in starts if start > 0})
     files: dict[int, list[Path]] = {cut: [] for cut in cuts}
     sizes: list[int] = []
-    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+    with computing_features(device, network):
         for number, some in enumerate(batches):
             watch(Progress(task="storing outputs", done=number, total=num_batches, detail=model))
             inputs, _ = Meal(inputs=some.inputs, num_items=len(some)).serve(device, dtype, layout)

@@ -20,6 +20,7 @@ from modelhound.data import Dataset
 from modelhound.data.loading import BATCHES_AHEAD
 from modelhound.meter import Meter
 from modelhound.models import Network
+from modelhound.models.computing import computing_features
 from modelhound.models.parts import RunPart, running
 from modelhound.profiling.assembling import assemble, build_usually, move
 from modelhound.profiling.benches import Bench, Workload
@@ -184,9 +185,7 @@ def _run_batches(
     rows: list[list[Tensor]] = [[] for _ in configuration.heads]
     anatomy, total, layout = stage.bench.layers.anatomy, stage.workload.num_batches, stage.bench.layout(stage.device)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.inference_mode())
-        # cuDNN would round the inputs of convolutions to ten bits (TF32) unless told not to
-        stack.enter_context(torch.backends.cudnn.flags(enabled=True, allow_tf32=False))
+        stack.enter_context(computing_features(stage.device, *networks))
         runs: list[RunPart] = [
             stack.enter_context(running(network, anatomy, share.first, share.stop))
             for network, share in zip(networks, shares, strict=True)
