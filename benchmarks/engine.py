@@ -44,6 +44,7 @@ from children import measure_in_child
 from engine_children import forget_pages
 from engine_pools import POOLS, make_items, relabel
 from modelhound.analysis.ranking import rank_agreement
+from modelhound.compat import WAITING_ASLEEP
 from modelhound.meter import describe_machine, seconds_now
 from modelhound.records import to_plain
 
@@ -159,7 +160,12 @@ class Contest:
         return {**made, **{f"asked_{name}": value for name, value in options.items() if name != "run"}}
 
     def _in_child(self, function: str, *arguments: Any, **environment: str) -> Any:
-        environment = {"MODELHOUND_CACHE": self._new_folder("cache"), **environment}
+        by_hand = function == "contest_ranker" or arguments[0] in (
+            "plain",
+            "halving",
+        )  # as whoever writes them starts them
+        waiting = {} if by_hand else WAITING_ASLEEP
+        environment = {"MODELHOUND_CACHE": self._new_folder("cache"), **waiting, **environment}
         return measure_in_child(
             f"engine_children:{function}", *arguments, timeout_seconds=TIMEOUT_SECONDS, **environment
         )

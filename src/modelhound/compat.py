@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "WAITING_ASLEEP",
     "free_at_once",
     "give_back_freed_memory",
     "import_timm",
@@ -55,7 +56,10 @@ _MISSING_SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
-_LOOKS = "1000"  # some ten microseconds
+# Some ten microseconds of looks, of which there would otherwise be none; other OpenMPs than GNU's do not know the second.
+WAITING_ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+"""For the environment of a process: its threads sleep when what they wait for is not there at once."""
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # names and numbers of malloc.h
 
 _library: "torch.library.Library | None" = None  # schemas vanish when their library object is collected
@@ -150,8 +154,8 @@ def wait_asleep() -> bool:
     if "torch" in sys.modules:
         return False
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-        os.environ.setdefault("GOMP_SPINCOUNT", _LOOKS)  # which would otherwise be 0; other OpenMPs do not know it
+        for name, value in WAITING_ASLEEP.items():
+            os.environ.setdefault(name, value)
     return True
 
 

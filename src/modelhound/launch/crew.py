@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import psutil
 
+from modelhound.compat import WAITING_ASLEEP
 from modelhound.errors import CrewError, RequestError, first_line
 from modelhound.launch.connection import connect, disconnect
 from modelhound.meter import seconds_now
@@ -35,8 +36,7 @@ _START_SECONDS = 120.0
 _STARTS = 3
 _DEADLINE_SECONDS = 600.0
 _THREADS = "OMP_NUM_THREADS"
-_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-_PASSED_ON = ("MODELHOUND_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", _THREADS, *_WAITING)
+_PASSED_ON = ("MODELHOUND_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", _THREADS, *WAITING_ASLEEP)
 
 
 class Dealer(Protocol):
