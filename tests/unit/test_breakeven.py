@@ -238,6 +238,47 @@ def test_extrapolations_follow_the_measured_line_and_every_assumption_is_in_word
     assert (find().training, find().extrapolated) == ((), "")
 
 
+@pytest.mark.parametrize(
+    ("epoch_seconds", "said"),
+    [
+        (0.051, "a search over 1 model, one"),
+        (0.101, "a search over 2 models, one"),
+        (617.3, "a search over 12,346 models, one"),
+    ],
+)
+def test_what_an_extrapolation_comes_to_is_counted_as_one_speaks(epoch_seconds: float, said: str) -> None:
+    timed = make_timed()
+    trainings = [msgspec.structs.replace(each, epoch_seconds=(epoch_seconds,) * 3) for each in timed.trainings]
+    found = find_breakeven(replace(timed, trainings=trainings), Asked(epochs=10, assume={"device": (1.0, 1.0)}))
+    assert said in found.extrapolated
+
+
+def test_a_training_that_a_search_over_one_model_outlasts_can_be_drawn() -> None:
+    """On the logarithmic axis of models there is no place for none: one row without a place would leave the chart empty."""
+    timed = make_timed()
+    trainings = [
+        msgspec.structs.replace(each, epoch_seconds=tuple(seconds / 40 for seconds in each.epoch_seconds))
+        for each in timed.trainings
+    ]
+    found = find_breakeven(replace(timed, trainings=trainings), Asked(epochs=10, assume={}))
+    first = next(each for each in found.counts if (each.scenario, each.way) == ("S1", "plain"))
+    assert (first.num_models, first.interval[0]) == (0, 0)
+    charts = [chart for chart in breakeven_charts(found) if chart.name.startswith("breakeven_models")]
+    crossings = [row for chart in charts for row in chart.data if row["kind"] == "break-even"]
+    assert crossings
+    assert all(0 < row["low"] <= row["high"] for row in crossings)  # type: ignore[operator]
+
+
+def test_one_epoch_is_counted_as_one() -> None:
+    found = find_breakeven(make_timed(), Asked(epochs=1, own=Scenario(name="yours", epochs=1), assume={}))
+    charts = breakeven_charts(found)
+    text = breakeven_analysis(found, charts, data="fashion", device="cpu")
+    assert "yours: one training of 1 epoch." in found.assumptions
+    assert charts[0].title.startswith("What 1 epoch of training takes,")
+    assert " for 1 epoch on " in text
+    assert "1 epoch each" in text
+
+
 def test_what_the_numbers_rest_on_is_said() -> None:
     text = " ".join(find().assumptions)
     assert "Only 3 of 10 epochs were run" in text

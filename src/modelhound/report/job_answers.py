@@ -273,7 +273,7 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     figures = [
         Figure(
             question=f"{scenario}, {WAYS.get(way, way)}",
-            value=f"{_range_text(counts)} models",
+            value=_range_text(counts),
             note=_count_note(counts),
         )
         for (scenario, way), counts in list(groups.items())[:4]
@@ -281,7 +281,7 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     plain = [(scenario, counts) for (scenario, way), counts in groups.items() if way == "plain"] or [
         (scenario, counts) for (scenario, _), counts in groups.items()
     ]
-    told = [f"{_range_text(counts)} models in {scenario}" for scenario, counts in plain]
+    told = [f"{_range_text(counts)} in {scenario}" for scenario, counts in plain]
     differs = any(len({each.num_models for each in counts}) > 1 for _, counts in plain)
     return Told(
         answer=(
@@ -299,9 +299,9 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
 
 
 def _range_text(counts: "Sequence[BreakEvenCount]") -> str:
-    """25, or 7 to 24 where the models that were trained differ: what lies between them holds for none."""
+    """25 models, or 7 to 24 where the models that were trained differ: what lies between them holds for none."""
     found = sorted({each.num_models for each in counts})
-    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+    return plural(found[0], "model") if len(found) == 1 else f"{found[0]:,} to {found[-1]:,} models"
 
 
 def _count_note(counts: "Sequence[BreakEvenCount]") -> str:
