@@ -254,7 +254,7 @@ def test_what_an_extrapolation_comes_to_is_counted_as_one_speaks(epoch_seconds: 
 
 
 def test_a_training_that_a_search_over_one_model_outlasts_can_be_drawn() -> None:
-    """On the logarithmic axis of models there is no place for none: one row without a place would leave the chart empty."""
+    """On the logarithmic axis of models there is no place for none: one row without a place takes it from all others."""
     timed = make_timed()
     trainings = [
         msgspec.structs.replace(each, epoch_seconds=tuple(seconds / 40 for seconds in each.epoch_seconds))

@@ -94,6 +94,7 @@ def test_the_front_holds_exactly_the_models_that_no_other_beats(tmp_path: Path) 
         (size_chart(view.ranking), "parameters", 1),
         (speed_chart(view.ranking, view.measured), "items_per_second", -1),
     ):
+        assert chart is not None
         for row in chart.data:
             beaten = any(
                 other["score"] >= row["score"]
@@ -105,6 +106,18 @@ def test_the_front_holds_exactly_the_models_that_no_other_beats(tmp_path: Path) 
         labels = [row["label"] for row in chart.data if row["label"]]
         assert labels
         assert len(labels) <= 12
+
+
+def test_a_model_without_parameters_leaves_the_chart_of_sizes_to_the_others(tmp_path: Path) -> None:
+    """As a control of one's own: on a logarithmic axis one size of nothing would leave no other a place."""
+    ranking = view_search(read_run(write_search(tmp_path / "run", ["py:pixels", "zoo:a", "zoo:b"]))).ranking
+    first, *others = ranking.models
+    mixed = msgspec.structs.replace(ranking, models=(msgspec.structs.replace(first, num_parameters=0), *others))
+    chart = size_chart(mixed)
+    assert chart is not None
+    assert sorted(str(row["model"]) for row in chart.data) == sorted(row.model for row in others)
+    assert chart.caption.endswith("1 model without parameters left out.")
+    assert size_chart(msgspec.structs.replace(mixed, models=mixed.models[:2])) is None
 
 
 def test_a_run_without_successes_says_so_and_shows_why(tmp_path: Path) -> None:

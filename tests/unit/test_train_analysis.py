@@ -236,6 +236,9 @@ def test_where_one_rank_was_not_measured_the_fewest_count_as_if_they_scaled_perf
         (2, pytest.approx(2.0), pytest.approx(1.0)),
         (4, pytest.approx(2.0), pytest.approx(0.5)),  # twice the ranks, of which each takes twice as long
     ]
+    assert scaling.sentence.startswith("4 ranks are 2.00x as fast as one would be if 2 scaled perfectly, an efficiency")
+    measured = measure_scaling([run(1), run(2)], [*ranks(1, forward=0.1), *ranks(2, forward=0.1)])
+    assert measured.sentence.startswith("2 ranks are 2.00x as fast as one, an efficiency of 100%")
 
 
 def test_the_loss_is_split_by_its_causes_and_adds_up() -> None:

@@ -163,13 +163,15 @@ def _speed_figure(best: "ModelTrained", ranks: "Sequence[RankTrained]") -> Figur
 
 def _bound_figures(verdict: "Verdict | None", scalings: "Sequence[Scaling]") -> list[Figure]:
     """What bounds the best run, and how the first model scales; as far as that was measured."""
+    from modelhound.analysis.scaling import speedup_text
+
     figures = []
     if verdict is not None:
         why = verdict.sentence.partition(": ")[2] or verdict.sentence
         figures.append(Figure(question="Why", value=verdict.bound, note=f"{why}. {_begun(verdict.advice)}."))
     for scaling in [each for each in scalings if len(each.points) > 1][:1]:
         last = scaling.points[-1]
-        note = f"efficiency of {plural(last.num_ranks, 'rank')}: {last.speedup:.2f}x as fast as one"
+        note = f"efficiency of {plural(last.num_ranks, 'rank')}: {speedup_text(scaling.points)}"
         figures.append(Figure(question="How it scales", value=f"{last.efficiency:.0%}", note=note))
     return figures
 
