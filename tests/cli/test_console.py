@@ -135,6 +135,15 @@ def test_bars_tell_how_far_it_is_and_how_long_it_takes_yet(monkeypatch: pytest.M
     assert "/100" not in said
 
 
+@pytest.mark.parametrize("name", ["file:runs[red]/model", "file:runs[/old]/model"])
+def test_bars_show_a_name_that_looks_like_markup_as_it_is(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with bars() as watch:
+        watch(Progress(task="models", done=0, total=40, detail=name))
+        assert shows(screen, f"models {name}")
+
+
 def test_a_log_gets_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
