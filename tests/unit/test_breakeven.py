@@ -349,6 +349,7 @@ def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None
         ({"modes": "head"}, "cannot leave full out"),
         ({"scenario": "sets=3"}, "expected epochs=N"),
         ({"scenario": "epochs=3,share=2"}, "share of 2"),
+        ({"scenario": "epochs=3%"}, "--scenario 'epochs=3%': expected NAME=NUMBER"),
         ({"scenario": "epochs=3,sets=2-4"}, "a range of sets in --scenario: expected one number"),
         ({"epochs": 3, "measured_epochs": 5}, "--measured-epochs 5 of 3 epochs"),
         ({"assume": "planets=3"}, "a name of items, epochs, models, device, model"),
@@ -360,6 +361,11 @@ def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None
 def test_bad_requests_say_what_is_allowed(options: dict[str, object], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         BreakevenSettings("digits", **options)  # type: ignore[arg-type]
+
+
+def test_a_share_of_a_scenario_is_written_as_shares_are_everywhere() -> None:
+    scenarios = [BreakevenSettings("digits", scenario=f"epochs=3,share={share}") for share in ("50%", "0.5")]  # type: ignore[arg-type]
+    assert scenarios[0].own_scenario() == scenarios[1].own_scenario() == {"epochs": (3, 3), "share": (0.5, 0.5)}
 
 
 def test_a_search_one_after_the_other_is_told_to_be_in_fp32_only_where_the_rest_is_not() -> None:
