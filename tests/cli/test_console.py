@@ -196,6 +196,15 @@ def test_no_terminal_breaks_the_name_of_a_run(
     assert ("asked at" in lines[1]) is (width >= 90)
 
 
+def test_with_a_damaged_run_nobody_is_told_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/broken").mkdir(parents=True)
+    Path("runs/broken/asked.json").write_text("{")
+    assert cli.run(["runs"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "nobody knows what was asked" in said
+    assert "start the same command again" not in said
+
+
 def test_a_long_answer_takes_several_lines_before_a_column_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {"run": ["runs/one"], "verb": ["loader"], "answer": ["words of an answer that go on and on " * 5]}
     for width, expected in (("70", ["run", "verb", "answer"]), ("45", ["run", "answer"])):
