@@ -138,6 +138,14 @@ def test_one_model_makes_a_page(tmp_path: Path) -> None:
     assert "<strong>zoo:only</strong>" in render_page(page, sources="a test")
 
 
+def test_one_model_that_all_others_lost_to_is_not_called_the_only_one(tmp_path: Path) -> None:
+    page = page_of(write_search(tmp_path / "run", ["zoo:a"], num_dropped=2))
+    assert plain_text(page.answer).startswith("zoo:a suits fashion best: ")
+    why = page.figures[-1]
+    assert why.value == "last in the race"
+    assert why.note.startswith("2 others left early, with a chance of at most 0.4% to be among the best 5")
+
+
 def test_an_unfinished_run_shows_what_there_is_so_far(tmp_path: Path) -> None:
     finished = page_of(write_search(tmp_path / "a", ["zoo:a", "zoo:b"], num_dropped=1))
     running = page_of(write_search(tmp_path / "b", ["zoo:a", "zoo:b"], num_dropped=1, finish=False))
