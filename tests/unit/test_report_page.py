@@ -307,6 +307,13 @@ def test_a_model_that_was_dropped_and_measured_later_counts_once(tmp_path: Path)
     assert view_search(read_run(path)).dropped == ()
 
 
+def test_models_that_only_an_earlier_start_was_asked_for_did_not_leave_this_race(tmp_path: Path) -> None:
+    path = write_search(tmp_path / "run", ["zoo:a", "zoo:b"], num_dropped=2)
+    append_all(RunFolder(path), [drop(7, 120)])
+    view = view_search(read_run(path))
+    assert sorted(each.model for each in view.dropped) == ["zoo:dropped-0", "zoo:dropped-1"]
+
+
 def test_a_page_is_made_without_loading_torch(tmp_path: Path) -> None:
     path = write_search(tmp_path / "run", ["zoo:a", "zoo:b"])
     script = (
