@@ -30,7 +30,7 @@ from modelhound.report.breakeven_charts import breakeven_charts
 from modelhound.report.breakeven_text import breakeven_analysis
 from modelhound.report.charts import spec
 from modelhound.settings import BreakevenSettings
-from modelhound.verbs.breakeven import _precision_notes
+from modelhound.verbs.breakeven import _headline, _precision_notes
 
 
 def test_the_published_figures_alone_give_22_and_125_models() -> None:
@@ -267,6 +267,13 @@ def test_a_training_that_a_search_over_one_model_outlasts_can_be_drawn() -> None
     crossings = [row for chart in charts for row in chart.data if row["kind"] == "break-even"]
     assert crossings
     assert all(0 < row["low"] <= row["high"] for row in crossings)  # type: ignore[operator]
+
+
+def test_one_model_is_counted_as_one_in_the_list_of_runs() -> None:
+    found = find()
+    one = tuple(msgspec.structs.replace(each, num_models=1) for each in found.counts)
+    assert _headline(found) == "S1: above 20 models the search takes longer (zoo:a, 1,000 items)"
+    assert _headline(msgspec.structs.replace(found, counts=one)).startswith("S1: above 1 model the search")
 
 
 def test_one_epoch_is_counted_as_one() -> None:

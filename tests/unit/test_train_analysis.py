@@ -147,6 +147,8 @@ def test_more_workers_than_cores_are_not_advised() -> None:
     assert "--workers 40" not in verdict.advice
     prepared = judge_blocks(blocks({"live": 1.0, "host batches": 0.1}, num_cores=8, is_prepared=True))
     assert "hound prepare" not in prepared.advice  # that has been done
+    crowded = judge_blocks(blocks({"live": 0.2, "host batches": 0.1}, num_workers=0, num_ranks=4, num_cores=2))
+    assert crowded.advice.startswith("it would take 1 worker per rank, more than the 0 cores each has here")
 
 
 @pytest.mark.parametrize(
