@@ -135,6 +135,15 @@ def test_bars_tell_how_far_it_is_and_how_long_it_takes_yet(monkeypatch: pytest.M
     assert "/100" not in said
 
 
+@pytest.mark.parametrize("name", ["file:runs[red]/model", "file:runs[/old]/model"])
+def test_bars_show_a_name_that_looks_like_markup_as_it_is(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with bars() as watch:
+        watch(Progress(task="models", done=0, total=40, detail=name))
+        assert shows(screen, f"models {name}")
+
+
 def test_a_log_gets_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
@@ -185,6 +194,15 @@ def test_no_terminal_breaks_the_name_of_a_run(
     assert all(any(name in line for line in lines) for name in names)
     assert max(map(len, lines)) <= width
     assert ("asked at" in lines[1]) is (width >= 90)
+
+
+def test_with_a_damaged_run_nobody_is_told_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/broken").mkdir(parents=True)
+    Path("runs/broken/asked.json").write_text("{")
+    assert cli.run(["runs"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "nobody knows what was asked" in said
+    assert "start the same command again" not in said
 
 
 def test_a_long_answer_takes_several_lines_before_a_column_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,26 @@ def test_what_was_prepared_is_offered_to_the_models_it_is_for_and_what_was_left_
     assert re.search(r"1 item was left out: \S*broken\.jpg", out)
 
 
+def test_a_folder_that_is_called_like_an_embedded_data_set_is_offered_as_a_path(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = hound(capsys, "prepare", "digits", "fashion", "--limit", "40", "--size", "8")
+    assert code == 0
+    assert "Use them: hound search ./fashion" in out
+
+
+def test_data_that_are_not_there_are_told_before_anything_slow_is_loaded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(watch: object) -> None:
+        raise AssertionError("too early")
+
+    monkeypatch.setattr("modelhound.verbs.prepare.load_libraries", load)
+    code, _, err = hound(capsys, "prepare", "not/there", "ready", "--models", "zoo:vit-rotation")
+    assert code == 2
+    assert "not/there" in err
+
+
 def written_when(folder: Path) -> dict[Path, tuple[int, int, int]]:
     """Of everything in it; that it was read is also noted by the system, at times."""
     found = {path: path.stat() for path in folder.rglob("*")}

@@ -9,6 +9,8 @@ from modelhound.analysis.job_lines import GROUPS, PHASES, seconds_at
 from modelhound.analysis.wording import items_text
 from modelhound.records import ConfigurationProfiled, Machine, PhaseSamples, ScoringTimed
 from modelhound.report.analysis_text import profile_analysis
+from modelhound.report.profile_charts import profile_charts
+from modelhound.report.writing import file_name
 
 
 def make_profile(
@@ -258,6 +260,52 @@ def test_the_analysis_names_the_hardware_and_not_the_machine() -> None:
     text = profile_analysis([make_profile()], find_bottlenecks([make_profile()]), (), machine=machine)
     assert "The machine: Some CPU, 2 cores, 8 GiB of memory, Some GPU; torch 2.13.0, Python 3.12.1." in text
     assert "somebodys-own" not in text
+
+
+def test_every_data_set_and_device_has_pictures_of_its_own_in_the_analysis() -> None:
+    """Names that end alike, folders of one name, and a name that says what a chart is of."""
+    places = ("photos", "old-photos", "a/train", "b/train", "savings")
+    records = [
+        msgspec.structs.replace(make_profile(form=form, configuration=configuration), data=data)
+        for data in places
+        for form, configuration in (("full", "full"), ("part", "last 50%"))
+    ]
+    findings = find_bottlenecks(records)
+    charts = profile_charts(records, findings, item_counts=(10, 100))
+    assert len({chart.name for chart in charts}) == len(charts) == 5 * len(places)
+    text = profile_analysis(records, findings, charts)
+    for data in places:
+        section = text.partition(f"## {data} on cpu\n")[2].partition("\n## ")[0]
+        titles = [line.partition("](")[0] for line in section.splitlines() if line.startswith("![")]
+        assert len(titles) == 5, data
+        assert all(f"{data} on cpu" in title for title in titles)
+    pictures = [line.partition("](")[2] for line in text.splitlines() if line.startswith("![")]
+    assert len(set(pictures)) == len(charts)
+
+
+def test_the_name_of_a_picture_fits_onto_a_disk_and_says_which_it_is() -> None:
+    assert file_name("zoo:resnet_a/b") == "zoo-resnet-a-b"
+    names = {file_name("file:/somewhere/" + 300 * "x" + end) for end in "ab"}
+    assert len(names) == 2
+    assert max(map(len, names)) < 120
+
+
+def test_one_model_on_one_core_is_counted_as_one() -> None:
+    machine = Machine(
+        hostname="",
+        system="Linux",
+        cpu="Some CPU",
+        num_cores=1,
+        memory_bytes=2**30,
+        gpus=(),
+        driver=None,
+        python="3.12.1",
+        versions={},
+        commit=None,
+    )
+    text = profile_analysis([make_profile()], find_bottlenecks([make_profile()]), (), machine=machine)
+    assert "1 model (timm:resnet18) was run from the file of weights to the score: 1 job in all." in text
+    assert "Some CPU, 1 core, 1 GiB" in text
 
 
 def test_items_are_rounded_once_and_are_whole() -> None:

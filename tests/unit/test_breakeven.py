@@ -30,7 +30,7 @@ from modelhound.report.breakeven_charts import breakeven_charts
 from modelhound.report.breakeven_text import breakeven_analysis
 from modelhound.report.charts import spec
 from modelhound.settings import BreakevenSettings
-from modelhound.verbs.breakeven import _precision_notes
+from modelhound.verbs.breakeven import _headline, _precision_notes
 
 
 def test_the_published_figures_alone_give_22_and_125_models() -> None:
@@ -238,6 +238,54 @@ def test_extrapolations_follow_the_measured_line_and_every_assumption_is_in_word
     assert (find().training, find().extrapolated) == ((), "")
 
 
+@pytest.mark.parametrize(
+    ("epoch_seconds", "said"),
+    [
+        (0.051, "a search over 1 model, one"),
+        (0.101, "a search over 2 models, one"),
+        (617.3, "a search over 12,346 models, one"),
+    ],
+)
+def test_what_an_extrapolation_comes_to_is_counted_as_one_speaks(epoch_seconds: float, said: str) -> None:
+    timed = make_timed()
+    trainings = [msgspec.structs.replace(each, epoch_seconds=(epoch_seconds,) * 3) for each in timed.trainings]
+    found = find_breakeven(replace(timed, trainings=trainings), Asked(epochs=10, assume={"device": (1.0, 1.0)}))
+    assert said in found.extrapolated
+
+
+def test_a_training_that_a_search_over_one_model_outlasts_can_be_drawn() -> None:
+    """On the logarithmic axis of models there is no place for none: one row without a place takes it from all others."""
+    timed = make_timed()
+    trainings = [
+        msgspec.structs.replace(each, epoch_seconds=tuple(seconds / 40 for seconds in each.epoch_seconds))
+        for each in timed.trainings
+    ]
+    found = find_breakeven(replace(timed, trainings=trainings), Asked(epochs=10, assume={}))
+    first = next(each for each in found.counts if (each.scenario, each.way) == ("S1", "plain"))
+    assert (first.num_models, first.interval[0]) == (0, 0)
+    charts = [chart for chart in breakeven_charts(found) if chart.name.startswith("breakeven_models")]
+    crossings = [row for chart in charts for row in chart.data if row["kind"] == "break-even"]
+    assert crossings
+    assert all(0 < row["low"] <= row["high"] for row in crossings)  # type: ignore[operator]
+
+
+def test_one_model_is_counted_as_one_in_the_list_of_runs() -> None:
+    found = find()
+    one = tuple(msgspec.structs.replace(each, num_models=1) for each in found.counts)
+    assert _headline(found) == "S1: above 20 models the search takes longer (zoo:a, 1,000 items)"
+    assert _headline(msgspec.structs.replace(found, counts=one)).startswith("S1: above 1 model the search")
+
+
+def test_one_epoch_is_counted_as_one() -> None:
+    found = find_breakeven(make_timed(), Asked(epochs=1, own=Scenario(name="yours", epochs=1), assume={}))
+    charts = breakeven_charts(found)
+    text = breakeven_analysis(found, charts, data="fashion", device="cpu")
+    assert "yours: one training of 1 epoch." in found.assumptions
+    assert charts[0].title.startswith("What 1 epoch of training takes,")
+    assert " for 1 epoch on " in text
+    assert "1 epoch each" in text
+
+
 def test_what_the_numbers_rest_on_is_said() -> None:
     text = " ".join(find().assumptions)
     assert "Only 3 of 10 epochs were run" in text
@@ -308,6 +356,7 @@ def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None
         ({"modes": "head"}, "cannot leave full out"),
         ({"scenario": "sets=3"}, "expected epochs=N"),
         ({"scenario": "epochs=3,share=2"}, "share of 2"),
+        ({"scenario": "epochs=3%"}, "--scenario 'epochs=3%': expected NAME=NUMBER"),
         ({"scenario": "epochs=3,sets=2-4"}, "a range of sets in --scenario: expected one number"),
         ({"epochs": 3, "measured_epochs": 5}, "--measured-epochs 5 of 3 epochs"),
         ({"assume": "planets=3"}, "a name of items, epochs, models, device, model"),
@@ -319,6 +368,11 @@ def test_the_analysis_is_markdown_whose_pictures_are_beside_it(tmp_path) -> None
 def test_bad_requests_say_what_is_allowed(options: dict[str, object], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         BreakevenSettings("digits", **options)  # type: ignore[arg-type]
+
+
+def test_a_share_of_a_scenario_is_written_as_shares_are_everywhere() -> None:
+    scenarios = [BreakevenSettings("digits", scenario=f"epochs=3,share={share}") for share in ("50%", "0.5")]  # type: ignore[arg-type]
+    assert scenarios[0].own_scenario() == scenarios[1].own_scenario() == {"epochs": (3, 3), "share": (0.5, 0.5)}
 
 
 def test_a_search_one_after_the_other_is_told_to_be_in_fp32_only_where_the_rest_is_not() -> None:

@@ -95,6 +95,7 @@ def test_points_that_fail_or_are_missing_are_rows() -> None:
     assert compared.not_here == ("gone",)
     assert compared.slower  # what worked and fails now is worse than slow
     assert "over 1 point: 1 the same within 5%, 1 failing now" in compared.sentence
+    assert "1 not in old, 1 only in old (see a)" in compared.sentence
 
 
 def test_several_runs_are_each_compared_with_the_first() -> None:
@@ -132,7 +133,7 @@ def test_identical_samples_still_leave_what_two_processes_differ_by() -> None:
 def test_runs_without_a_common_point_say_so() -> None:
     compared = compare_runs(run("old", point("a", 1.0)), run("new", point("b", 1.0))).runs[0]
     assert compared.ratio is None
-    assert compared.sentence == "new and old have no point that was timed in both: 1 not in old"
+    assert compared.sentence == "new and old have no point that was timed in both: 1 not in old, 1 only in old"
 
 
 def test_a_comparison_comes_back_from_json() -> None:

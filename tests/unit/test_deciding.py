@@ -14,6 +14,7 @@ from modelhound.measuring.foreseeing import _feature_set
 from modelhound.measuring.scoring import Job
 from modelhound.models import ModelRef
 from modelhound.settings import SearchSettings
+from modelhound.verbs.search import _identity
 
 MODELS = tuple(ModelRef("zoo", name) for name in "abcdef")
 
@@ -46,6 +47,18 @@ def test_arithmetic_is_what_the_device_has(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: has_bf16)
     assert choose_dtype(dataclasses.replace(make_job(precision=precision)[0], device=device)) == chosen
+
+
+def test_what_a_gpu_computes_one_by_one_is_not_taken_for_what_it_computes_in_bf16() -> None:
+    """A search goes on in the folder of another with the same identity, and takes over what that has measured."""
+    dataset = open_dataset("digits", limit=40)
+
+    def identity(device: str, **asked: Any) -> dict[str, Any]:
+        return _identity(SearchSettings("digits", **asked), dataset, ("ridge",), device)
+
+    assert identity("cuda:0", plain=True) != identity("cuda:0", exhaustive=True)
+    assert identity("cuda:0", plain=True) == identity("cuda:0", exhaustive=True, precision="fp32")
+    assert identity("cpu", plain=True) == identity("cpu", exhaustive=True), "fp32 both"
 
 
 def test_models_race_only_where_more_than_half_of_them_can_lose() -> None:

@@ -41,6 +41,27 @@ def test_it_says_how_much_is_remembered_and_where(tmp_path: Path, monkeypatch: p
     assert some.advice == "may be removed at any time"
 
 
+def test_a_cache_that_cannot_be_used_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_LOOKS", {"disk": doctor._LOOKS["disk"]})
+
+    def look(cache: Path) -> doctor.Check:
+        monkeypatch.setenv("MODELHOUND_CACHE", str(cache))
+        (check,) = doctor.doctor().checks
+        return check
+
+    (tmp_path / "file").write_bytes(b"")
+    assert look(tmp_path / "new" / "cache").verdict != "broken"
+    for cache in (tmp_path / "file", tmp_path / "file" / "cache"):
+        assert look(cache).verdict == "broken"
+        assert look(cache).finding == f"{cache} cannot be written to"
+
+    def refuse(store: FeatureStore) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(FeatureStore, "size_bytes", refuse)  # who runs tests may be allowed everything
+    assert look(tmp_path / "closed").verdict == "broken"
+
+
 def test_it_asks_the_hub_that_is_set_and_says_whether_it_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,3 +201,7 @@ def test_what_was_taken_over_is_said_in_words() -> None:
     )
     from_file = LoaderUsed(batch=None, workers=0, prefetch=None, origin="found.json", found_for="photos on a laptop")
     assert from_file.text() == "no loader processes: from found.json for photos on a laptop"
+    single = LoaderUsed(batch=8, workers=1, prefetch=1, origin="found.json", found_for="photos")
+    assert single.sentence() == "Loaded with batches of 8, 1 loader process, 1 batch ahead: from found.json for photos."
+    by_hand = LoaderUsed(batch=8, workers=None, prefetch=2, origin="found.json", found_for="photos")
+    assert by_hand.sentence() == "Loaded with batches of 8, 2 batches ahead each: from found.json for photos."

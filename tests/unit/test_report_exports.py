@@ -4,11 +4,12 @@ import csv
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyarrow import parquet
 
 from modelhound.errors import RequestError
-from modelhound.records import RunStarted
+from modelhound.records import FinalsCosts, RunStarted
 from modelhound.report.exporting import export_records
 from modelhound.report.tracking import log_to_mlflow
 from modelhound.store import open_run, read_run
@@ -31,6 +32,18 @@ def test_every_kind_of_record_becomes_a_file_in_both_formats_with_the_same_rows(
     assert float(rows[0]["scores.ridge"]) == table[0]["scores.ridge"]
     assert table[0]["forward.seconds"] > 0
     assert "item_scores" not in rows[0]
+
+
+def test_what_a_record_holds_for_many_names_is_exported_too(tmp_path: Path) -> None:
+    """Too many to be columns: what an epoch takes, of each of two dozen finalists."""
+    path = write_search(tmp_path / "run", ["zoo:a"])
+    seconds = {f"zoo:m{place}": 0.5 + place for place in range(24)}
+    run = read_run(path)
+    run = msgspec.structs.replace(run, records=(*run.records, FinalsCosts(epoch_seconds=seconds)))
+    (costs,) = (each for each in export_records([run], tmp_path / "out", ["csv"]) if each.name == "finals costs.csv")
+    with costs.open(newline="", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert json.loads(row["epoch_seconds"]) == seconds
 
 
 def test_columns_of_mixed_values_still_have_one_type(tmp_path: Path) -> None:

@@ -97,6 +97,13 @@ def test_what_is_offered_does_the_same_to_the_models(tmp_path: Path) -> None:
     assert line == "hound loader x --models zoo:a --weights random"
 
 
+def test_a_search_after_loader_is_over_the_same_models_and_no_others(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["loader"])
+    asked = {"data": "x", "models": ["timm:*"], "where": "params < 5e6", "out": None}
+    ((_, line),) = after_loader(msgspec.structs.replace(run, settings=asked))
+    assert shlex.split(line) == ["hound", "search", "x", "--models", "timm:*", "--where", "params < 5e6"]
+
+
 def test_a_tie_offers_finals_and_a_clear_winner_does_not(tmp_path: Path) -> None:
     clear = after_search(searched(tmp_path / "clear", num_items=4000))
     assert [label for label, _ in clear] == ["Fine-tune it on all items"]
@@ -105,6 +112,20 @@ def test_a_tie_offers_finals_and_a_clear_winner_does_not(tmp_path: Path) -> None
         "Or see what short fine-tuning tells of the 2 that share rank 1",
         "hound search fashion --limit 8 --models zoo:a,zoo:b,zoo:c --finals auto",
     )
+
+
+def test_finals_are_offered_only_as_a_search_that_is_not_refused(tmp_path: Path) -> None:
+    view = searched(tmp_path / "tied", num_items=8)
+
+    def offered(**asked: object) -> list[str]:
+        run = msgspec.structs.replace(view.run, settings={**view.run.settings, **asked})
+        return [line for _, line in after_search(replace(view, run=run))]
+
+    assert offered(memory="4GB")[1:] == ["hound search fashion --limit 8 --models zoo:a,zoo:b,zoo:c --finals auto"], (
+        "a limit does not go with finals"
+    )
+    assert len(offered(on="local")) == 2
+    assert len(offered(on="ray")) == 1, "nor does a cluster"
 
 
 def test_no_training_is_offered_where_no_model_is_better_than_guessing(tmp_path: Path) -> None:
@@ -178,6 +199,8 @@ def test_latency_asks_for_what_would_tell_more(tmp_path: Path) -> None:
     assert after_latency(run, bound="launch", num_untold=2)[0][1].endswith("--seconds 2")
     assert after_latency(run, bound="launch", num_untold=0)[0][1].endswith("--compile")
     assert f"--compare {run.path} --run {run.path}-later" in after_latency(run, bound="compute", num_untold=0)[0][1]
+    patient = msgspec.structs.replace(run, settings={**run.settings, "seconds": 3000})
+    assert after_latency(patient, bound="launch", num_untold=2)[0][1].endswith("--seconds 3600"), "more is refused"
 
 
 def test_what_is_offered_after_timms_way_of_sampling_is_no_request_that_is_refused(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_the_front_holds_exactly_the_models_that_no_other_beats(tmp_path: Path) 
         (size_chart(view.ranking), "parameters", 1),
         (speed_chart(view.ranking, view.measured), "items_per_second", -1),
     ):
+        assert chart is not None
         for row in chart.data:
             beaten = any(
                 other["score"] >= row["score"]
@@ -105,6 +106,18 @@ def test_the_front_holds_exactly_the_models_that_no_other_beats(tmp_path: Path) 
         labels = [row["label"] for row in chart.data if row["label"]]
         assert labels
         assert len(labels) <= 12
+
+
+def test_a_model_without_parameters_leaves_the_chart_of_sizes_to_the_others(tmp_path: Path) -> None:
+    """As a control of one's own: on a logarithmic axis one size of nothing would leave no other a place."""
+    ranking = view_search(read_run(write_search(tmp_path / "run", ["py:pixels", "zoo:a", "zoo:b"]))).ranking
+    first, *others = ranking.models
+    mixed = msgspec.structs.replace(ranking, models=(msgspec.structs.replace(first, num_parameters=0), *others))
+    chart = size_chart(mixed)
+    assert chart is not None
+    assert sorted(str(row["model"]) for row in chart.data) == sorted(row.model for row in others)
+    assert chart.caption.endswith("1 model without parameters left out.")
+    assert size_chart(msgspec.structs.replace(mixed, models=mixed.models[:2])) is None
 
 
 def test_a_run_without_successes_says_so_and_shows_why(tmp_path: Path) -> None:
@@ -123,6 +136,14 @@ def test_one_model_makes_a_page(tmp_path: Path) -> None:
     assert [figure.value for figure in page.figures][-1] == "the only one"
     assert "trade-offs" not in section_names(page)
     assert "<strong>zoo:only</strong>" in render_page(page, sources="a test")
+
+
+def test_one_model_that_all_others_lost_to_is_not_called_the_only_one(tmp_path: Path) -> None:
+    page = page_of(write_search(tmp_path / "run", ["zoo:a"], num_dropped=2))
+    assert plain_text(page.answer).startswith("zoo:a suits fashion best: ")
+    why = page.figures[-1]
+    assert why.value == "last in the race"
+    assert why.note.startswith("2 others left early, with a chance of at most 0.4% to be among the best 5")
 
 
 def test_an_unfinished_run_shows_what_there_is_so_far(tmp_path: Path) -> None:
@@ -284,6 +305,13 @@ def test_a_ranking_of_another_version_is_made_again_from_the_records(tmp_path: P
 def test_a_model_that_was_dropped_and_measured_later_counts_once(tmp_path: Path) -> None:
     path = write_search(tmp_path / "run", ["zoo:a", drop(0, 120).model], num_dropped=1)
     assert view_search(read_run(path)).dropped == ()
+
+
+def test_models_that_only_an_earlier_start_was_asked_for_did_not_leave_this_race(tmp_path: Path) -> None:
+    path = write_search(tmp_path / "run", ["zoo:a", "zoo:b"], num_dropped=2)
+    append_all(RunFolder(path), [drop(7, 120)])
+    view = view_search(read_run(path))
+    assert sorted(each.model for each in view.dropped) == ["zoo:dropped-0", "zoo:dropped-1"]
 
 
 def test_a_page_is_made_without_loading_torch(tmp_path: Path) -> None:

@@ -102,6 +102,8 @@ def test_the_best_is_the_best_only_where_there_are_others() -> None:
     assert best_sentence(ranking(ranked("zoo:a")), "digits")[1].startswith(
         " is the only model measured on digits: 90.0%"
     )
+    outlasting = msgspec.structs.replace(ranking(ranked("zoo:a")), by_size=("zoo:a", "zoo:dropped"))
+    assert best_sentence(outlasting, "digits")[1].startswith(" suits digits best: 90.0%")
 
 
 def test_what_guessing_would_reach_is_told_where_the_best_is_close_to_it() -> None:

@@ -262,6 +262,13 @@ def test_the_same_request_gets_the_same_folder_and_another_request_another() -> 
     assert here.name.startswith("search-my-photos-")
 
 
+def test_the_folder_of_a_request_can_be_made_however_long_the_name_of_its_data_is(tmp_path: Path) -> None:
+    """As long as the system allows, before the verb and the digest come to it."""
+    one, other = (default_run_path("breakeven", f"/data/{'x' * 255}", {"seed": seed}) for seed in (0, 1))
+    assert one != other
+    (tmp_path / one).mkdir(parents=True)
+
+
 def ranking(best: str) -> Ranking:
     row = RankedModel(
         rank=1,

@@ -147,6 +147,8 @@ def test_more_workers_than_cores_are_not_advised() -> None:
     assert "--workers 40" not in verdict.advice
     prepared = judge_blocks(blocks({"live": 1.0, "host batches": 0.1}, num_cores=8, is_prepared=True))
     assert "hound prepare" not in prepared.advice  # that has been done
+    crowded = judge_blocks(blocks({"live": 0.2, "host batches": 0.1}, num_workers=0, num_ranks=4, num_cores=2))
+    assert crowded.advice.startswith("it would take 1 worker per rank, more than the 0 cores each has here")
 
 
 @pytest.mark.parametrize(
@@ -236,6 +238,9 @@ def test_where_one_rank_was_not_measured_the_fewest_count_as_if_they_scaled_perf
         (2, pytest.approx(2.0), pytest.approx(1.0)),
         (4, pytest.approx(2.0), pytest.approx(0.5)),  # twice the ranks, of which each takes twice as long
     ]
+    assert scaling.sentence.startswith("4 ranks are 2.00x as fast as one would be if 2 scaled perfectly, an efficiency")
+    measured = measure_scaling([run(1), run(2)], [*ranks(1, forward=0.1), *ranks(2, forward=0.1)])
+    assert measured.sentence.startswith("2 ranks are 2.00x as fast as one, an efficiency of 100%")
 
 
 def test_the_loss_is_split_by_its_causes_and_adds_up() -> None:

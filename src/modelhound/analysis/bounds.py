@@ -207,7 +207,7 @@ def _advise(bound: str, measured: BlocksMeasured, needed: int | None, step: floa
         spare = measured.cores_per_rank
         otherwise = "" if measured.is_prepared else "decode once with `hound prepare`"
         if needed is not None and needed > spare:
-            words = f"it would take {needed} workers per rank, more than the {plural(spare, 'core')} each has here"
+            words = f"it would take {plural(needed, 'worker')} per rank, more than the {plural(spare, 'core')} each has here"
             fewer = "use fewer --ranks on this machine" if measured.num_ranks > 1 else ""
             return f"{words}: " + ", or ".join(filter(None, (otherwise or fewer, "use more cores")))
         return f"use --workers {needed}" + (f", or {otherwise}" if otherwise else "")

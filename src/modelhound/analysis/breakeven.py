@@ -73,11 +73,16 @@ class Scenario:
         low, high = self.epochs_between or (0.0, 0.0)
         between = f" ({self.epochs_chosen} of {low:g} to {high:g})" if self.epochs_between else ""
         if self.sets == 1 and self.share == 1:
-            return f"{self.name}: one training of {self.epochs:g} epochs{between}"
+            return f"{self.name}: one training of {_counted(self.epochs, 'epoch')}{between}"
         return (
-            f"{self.name}: {self.epochs:g} epochs{between} over {self.sets:g} hyper-parameter sets, of which pruning leaves "
-            f"{self.share:.0%}: {self.runs:g} full runs"
+            f"{self.name}: {_counted(self.epochs, 'epoch')}{between} over {_counted(self.sets, 'hyper-parameter set')}, of "
+            f"which pruning leaves {self.share:.0%}: {_counted(self.runs, 'full run')}"
         )
+
+
+def _counted(number: float, what: str) -> str:
+    """Parts of a run count too: 2.5 full runs."""
+    return f"{number:g} {what}{'' if number == 1 else 's'}"
 
 
 S1 = Scenario(name="S1", epochs=10)

@@ -26,7 +26,7 @@ from modelhound.analysis.breakeven import (
     extrapolate,
     interval_of,
 )
-from modelhound.analysis.wording import number_text, seconds_text
+from modelhound.analysis.wording import number_text, plural, seconds_text
 from modelhound.records import (
     BreakEvenCount,
     BreakevenFindings,
@@ -268,11 +268,8 @@ def _one_model(seconds: float, factors: Sequence[Factor]) -> tuple[float, float]
 def _conclude(training: tuple[float, float], searching: tuple[float, float]) -> str:
     """Both low ends belong together, and both high ends: they rest on the same items."""
     counts = sorted(math.floor(one / other) for one, other in zip(training, searching, strict=True))
-    models = _range(*counts) if counts[1] < 10_000 else f"{counts[0]:,} to {counts[1]:,}"
-    return (
-        f"With all of this assumed, training one model once takes as long as a search over {models} models, one after the "
-        "other."
-    )
+    models = plural(counts[1], "model") if counts[0] == counts[1] else f"{counts[0]:,} to {counts[1]:,} models"
+    return f"With all of this assumed, training one model once takes as long as a search over {models}, one after the other."
 
 
 _WORDS = {

@@ -226,6 +226,8 @@ def _sentence(baseline: str, run: ComparedRun, num_both: int, limit: float) -> s
         "only here": f"not in {baseline}",
     }
     parts = [f"{len(by_change[change])} {word}" for change, word in words.items() if change in by_change]
+    if run.not_here:  # as where a model can no longer be built
+        parts.append(f"{len(run.not_here)} only in {baseline}")
     named = by_change.get("slower", []) + by_change.get("fails now", [])
     tail = f" (see {list_text(named)})" if named else ""
     return f"{text}: {', '.join(parts)}{tail}" if parts else text

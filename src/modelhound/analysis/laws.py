@@ -40,11 +40,6 @@ PRIOR_POINTS = 3
 TIE = 2.0
 RULED_OUT = 10.0  # a law whose criterion is worse by this has no support left
 LEAST_SIZES = 3
-FALL = 0.15  # of the time: kernels chosen for another size may be a little quicker
-_CLEAR = 3.0  # errors
-_FALL_CAUSE = (
-    "other work on the machine or quicker kernels for that size may be why, so measure again, with more --seconds"
-)
 
 _NUM_RESAMPLES = 1000
 _NUM_REWEIGHTINGS = 15

@@ -30,7 +30,7 @@ from modelhound.errors import RequestError
 from modelhound.records import ModelTrained, RankTrained
 from modelhound.records.train import DATA_PHASES, STEP_PHASES
 
-__all__ = ["Scaling", "ScalingLaw", "ScalingPoint", "measure_scaling"]
+__all__ = ["Scaling", "ScalingLaw", "ScalingPoint", "measure_scaling", "speedup_text"]
 
 _WORTH = 0.5
 _MOST_RANKS = 4096
@@ -178,12 +178,19 @@ def _sentence(points: Sequence[ScalingPoint], law: ScalingLaw | None, last: int 
     if law is None:
         return f"measured on {plural(most.num_ranks, 'rank')} only: run --ranks 1,2 or more to see how it scales"
     causes = {cause: share for cause, share in most.losses.items() if share > 0.01}
-    text = f"{plural(most.num_ranks, 'rank')} are {most.speedup:.2f}x as fast as one, an efficiency of {most.efficiency:.0%}"
+    text = f"{plural(most.num_ranks, 'rank')} are {speedup_text(points)}, an efficiency of {most.efficiency:.0%}"
     if causes:
         text += ", lost to " + ", ".join(f"{cause} {share:.0%}" for cause, share in _largest_first(causes))
     if last is None:
         return text + "; by the fitted law every further rank is worth it as far as thousands"
     return text + f"; by the fitted law a rank beyond {last} adds less than half of what the first one does"
+
+
+def speedup_text(points: Sequence[ScalingPoint]) -> str:
+    """Of the most ranks; what one would do is only assumed where it was not measured."""
+    fewest, most = points[0].num_ranks, points[-1]
+    one = "one" if fewest == 1 else f"one would be if {fewest} scaled perfectly"
+    return f"{most.speedup:.2f}x as fast as {one}"
 
 
 def _largest_first(causes: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -39,7 +39,9 @@ def best_sentence(ranking: Ranking, data: str) -> tuple[str, str]:
         return f"No model is clearly better than guessing on {data}", (
             f": {best.model} reaches {score}, {guessed}. Labels that are noise look like this; so do too few items."
         )
-    claim = f"suits {data} best" if len(ranking.models) > 1 else f"is the only model measured on {data}"
+    # those that left the race count in the control only
+    is_alone = len(ranking.models) == 1 and len(ranking.by_size) < 2
+    claim = f"is the only model measured on {data}" if is_alone else f"suits {data} best"
     meaning = _MEANINGS.get(ranking.metric, ranking.metric).format(items=ranking.num_items)
     is_close = ranking.guess is not None and best.interval[0] - ranking.guess < _CLOSE * (1 - ranking.guess)
     return best.model, f" {claim}: {score} {meaning}{f'; {guessed}' if is_close else ''}."

@@ -98,8 +98,9 @@ def _show_breakeven(result: "BreakevenResult") -> None:
     findings = result.findings
     if findings.rows:
         console.print(
-            f"\n{result.data} on {result.device}: what {plural(result.epochs, 'epoch')} of training take, and (in brackets) "
-            "how many times as long as extracting the features of a model once",
+            f"\n{result.data} on {result.device}: what {plural(result.epochs, 'epoch')} of training "
+            f"{'takes' if result.epochs == 1 else 'take'}, and (in brackets) how many times as long as extracting the features "
+            "of a model once",
             markup=False,
             highlight=False,
         )

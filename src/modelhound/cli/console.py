@@ -121,7 +121,7 @@ def bars() -> Iterator["Watch"]:
     reached: dict[str, int] = {}
     with bars.Progress(
         bars.SpinnerColumn(),
-        bars.TextColumn("{task.description}"),
+        bars.TextColumn("{task.description}", markup=False),  # the name of a model or a file may look like it
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
         bars.TimeElapsedColumn(),

@@ -40,6 +40,7 @@ def prepare(settings: Annotated[Asked, Parameter(name="*")], *, json: Json = Fal
 def _show_prepared(result: "PrepareResult", settings: PrepareSettings) -> None:
     from rich.markup import escape
 
+    from modelhound.data.sources.embedded import EMBEDDED
     from modelhound.report.commands import command_to_repeat
 
     console = open_console()
@@ -60,5 +61,6 @@ def _show_prepared(result: "PrepareResult", settings: PrepareSettings) -> None:
         f"{plural(result.num_items, 'item')} of {result.data} {done} in {result.out}.", markup=False, highlight=False
     )
     show_skipped(result.skipped, console)
-    command = command_to_repeat("search", {"data": str(result.out), "models": settings.models or None})
+    data = f"./{result.out}" if str(result.out) in EMBEDDED else str(result.out)  # the bare name is another data set's
+    command = command_to_repeat("search", {"data": data, "models": settings.models or None})
     console.print(f"Use them: {command}", markup=False, highlight=False, soft_wrap=True)

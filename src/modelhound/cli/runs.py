@@ -25,6 +25,7 @@ _LEFT_OUT: tuple[tuple[str, ...], ...] = (
 
 _MOST_OF_DATA = 30  # characters; of a longer path its last part
 _UNFINISHED = "(unfinished: start the same command again)"
+_DAMAGED = "(damaged: nobody knows what was asked, delete the folder)"
 
 
 Root = Annotated[Path, Parameter(group=Group("Runs", sort_key=1), help="The folder that holds the run folders.")]
@@ -53,7 +54,7 @@ def runs(root: Root = Path("runs"), *, json: Json = False) -> int:
         "data": [escape(_short(each.data)) for each in found],
         "models>": [str(each.num_models) for each in found],
         **({"failed>": [str(each.num_failures) for each in found]} if any(each.num_failures for each in found) else {}),
-        "answer": [escape(each.headline if each.finished else _UNFINISHED) for each in found],
+        "answer": [escape(_answer(each)) for each in found],
     }
     console.print(make_fitting_table(console, columns, _LEFT_OUT, folded="answer"))
     return DONE
@@ -65,6 +66,13 @@ def _to_document(summary: "RunSummary") -> dict[str, Any]:
 
     told = to_plain(summary)
     return {{"at": "asked_at", "headline": "answer"}.get(name, name): value for name, value in told.items()}
+
+
+def _answer(summary: "RunSummary") -> str:
+    """Or why there is none: with a damaged folder no command can go on."""
+    if summary.finished:
+        return summary.headline
+    return _DAMAGED if summary.verb == "damaged" else _UNFINISHED
 
 
 def _short(data: str) -> str:

@@ -133,22 +133,28 @@ class LoaderUsed(Record, frozen=True, kw_only=True, tag="loader_used"):
     """Whether the batch is not the one of the recommended pair, but the one from which on computing alone gets no faster."""
 
     def sentence(self) -> str:
-        """In a sentence. Without a number of workers, threads of the engine load."""
-        how = "Computed in" if self.workers is None else "Loaded with"
-        return f"{how} {self.text()}."
+        """In a sentence."""
+        return f"{'Loaded with' if self._has_processes else 'Computed in'} {self.text()}."
 
     def text(self) -> str:
         """In words."""
         enough = ", from which on computing alone gets no faster" if self.is_of_computing else ""
         # the engine takes fewer where memory is short or there are no more; loader processes do as they are told
-        size = f"up to {self.batch}" if self.workers is None else f"{self.batch}"
+        size = f"{self.batch}" if self._has_processes else f"up to {self.batch}"
         parts = [] if self.batch is None else [f"batches of {size}{enough}"]
         if self.workers is not None:
-            parts.append("no loader processes" if self.workers == 0 else f"{self.workers} loader processes")
+            some = "1 loader process" if self.workers == 1 else f"{self.workers} loader processes"
+            parts.append(some if self.workers else "no loader processes")
         if self.prefetch is not None:
-            parts.append(f"{self.prefetch} batches ahead each")
+            ahead = "1 batch" if self.prefetch == 1 else f"{self.prefetch} batches"
+            parts.append(f"{ahead} ahead" + ("" if self.workers == 1 else " each"))
         where = "as `hound loader` found here" if self.origin == "remembered" else f"from {self.origin}"
         return f"{', '.join(parts)}: {where} for {self.found_for}"
+
+    @property
+    def _has_processes(self) -> bool:
+        """Otherwise threads of the engine load; where the number was given by hand, only how far ahead they are tells."""
+        return self.workers is not None or self.prefetch is not None
 
 
 class PairRegret(msgspec.Struct, frozen=True, kw_only=True):

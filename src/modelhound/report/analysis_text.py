@@ -13,9 +13,10 @@ from statistics import median
 
 from modelhound.analysis.bottlenecks import repeat_ratio
 from modelhound.analysis.job_lines import PHASES
-from modelhound.analysis.wording import list_text, number_text, seconds_text
+from modelhound.analysis.wording import list_text, number_text, plural, seconds_text
 from modelhound.records import ConfigurationProfiled, Failure, Machine, ProfileFindings, Watch, silent
 from modelhound.report.charts import Chart, save_charts
+from modelhound.report.profile_charts import place_names
 from modelhound.report.writing import write_file
 
 __all__ = ["bullets", "embed", "machine_text", "markdown_table", "profile_analysis", "write_analysis"]
@@ -63,7 +64,7 @@ def machine_text(machine: Machine) -> str:
     """Hardware and versions, without the machine's name."""
     parts = [
         machine.cpu,
-        f"{machine.num_cores} cores",
+        plural(machine.num_cores, "core"),
         f"{machine.memory_bytes / 2**30:.0f} GiB of memory",
         *machine.gpus,
     ]
@@ -87,18 +88,16 @@ def profile_analysis(
         _opening(records, findings),
         _side_by_side(records, findings),
     ]
-    for place in dict.fromkeys((record.data, record.device) for record in records):
+    for place, name in place_names(records).items():
         here = [record for record in records if (record.data, record.device) == place]
         sections += [f"## {place[0]} on {place[1]}\n", _phases_table(here)]
-        sections += [
-            embed(chart) for chart in charts if _belongs(chart, "profile_s", here) and "savings" not in chart.name
-        ]
+        sections += _embed_of(charts, name, "seconds", "shares")
         sections += ["### What takes most of the time\n", _bottlenecks(findings, place)]
         sections += ["### Where the bottleneck moves as items grow\n", _moves(findings, place)]
-        sections += [embed(chart) for chart in charts if _belongs(chart, ("profile_crossover", "profile_items"), here)]
+        sections += _embed_of(charts, name, "crossover", "items")
         if any((each.data, each.device) == place for each in findings.savings):
             sections += ["### What running less saves\n", _savings(findings, place)]
-            sections += [embed(chart) for chart in charts if _belongs(chart, "profile_savings", here)]
+            sections += _embed_of(charts, name, "savings")
         sections += ["### Reading weights, and scoring\n", _reading(here), _scoring(here)]
     sections += ["## How it was measured\n", _method(records, findings, machine, run)]
     if notes:
@@ -109,18 +108,18 @@ def profile_analysis(
     return "\n".join(sections)
 
 
-def _belongs(chart: Chart, prefix: str | tuple[str, ...], records: Sequence[ConfigurationProfiled]) -> bool:
-    from modelhound.report.profile_charts import place_name
-
-    return chart.name.startswith(prefix) and chart.name.endswith(place_name(records[0]))
+def _embed_of(charts: Sequence[Chart], name: str, *kinds: str) -> list[str]:
+    """The charts of one data set and device; its name may be the end of another's."""
+    wanted = {f"profile_{kind}_{name}" for kind in kinds}
+    return [embed(chart) for chart in charts if chart.name in wanted]
 
 
 def _opening(records: Sequence[ConfigurationProfiled], findings: ProfileFindings) -> str:
     full = [each for each in findings.bottlenecks if each.configuration == "full"]
     models = list(dict.fromkeys(record.model for record in records))
     text = (
-        f"{len(models)} models ({list_text(models, most=10)}) were run from the file of weights to the score: "
-        f"{len(records)} jobs in all."
+        f"{plural(len(models), 'model')} ({list_text(models, most=10)}) {'was' if len(models) == 1 else 'were'} run from the "
+        f"file of weights to the score: {plural(len(records), 'job')} in all."
     )
     lines = []
     for data, device in dict.fromkeys((each.data, each.device) for each in full):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from modelhound.analysis.breakeven_wording import JOBS, WAYS
+from modelhound.analysis.wording import plural
 from modelhound.records import BreakEvenCount, BreakevenFindings
 from modelhound.report.charts import COLOURS, SECONDS, Chart, Row, log_ticks
 from modelhound.report.theme import HALOS
@@ -49,7 +50,7 @@ def _times_chart(findings: BreakevenFindings) -> Chart:
     epochs = findings.rows[0].num_epochs if findings.rows else 0
     return Chart(
         name="breakeven_times",
-        title=f"What {epochs} epochs of training take, and extracting features once",
+        title=f"What {plural(epochs, 'epoch')} of training {'takes' if epochs == 1 else 'take'}, and extracting features once",
         caption="The distance between two lines is how many times as long one job takes: the axes are logarithmic.",
         data=rows,
         draw=lambda data: _draw_times(data, models, rows),
@@ -149,18 +150,20 @@ def _models_chart(counts: Sequence[BreakEvenCount], unit: str, title: str, facto
             }
             for end in (_POINTS[0], _POINTS[-1])
         ]
-    rows += [
-        {
-            "what": _SEARCHES[each.way],
-            "models": each.training_seconds / each.search_seconds_per_model,
-            "value": each.training_seconds * factor,
-            "low": each.interval[0],
-            "high": each.interval[1],
-            "kind": "break-even",
-            "label": f"{each.num_models:,}",
-        }
-        for each in counts
-    ]
+    for each in counts:
+        crossing = each.training_seconds / each.search_seconds_per_model
+        least = min(1.0, crossing)  # where not one model can be searched over: a logarithmic axis has no room for none
+        rows.append(
+            {
+                "what": _SEARCHES[each.way],
+                "models": crossing,
+                "value": each.training_seconds * factor,
+                "low": max(least, each.interval[0]),
+                "high": max(least, each.interval[1]),
+                "kind": "break-even",
+                "label": f"{each.num_models:,}",
+            }
+        )
     return Chart(
         name=f"breakeven_models_{unit}_{file_name(first.model)}",
         title=f"{first.model} on {first.num_items:,} items: from how many models on searching costs more"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from modelhound.analysis.breakeven import PUBLISHED_CHAIN, extrapolate, published_counts
 from modelhound.analysis.breakeven_wording import TRAININGS, WAYS, cost_text, span_text
-from modelhound.analysis.wording import number_text, seconds_text, span_of_seconds_text
+from modelhound.analysis.wording import number_text, plural, seconds_text, span_of_seconds_text
 from modelhound.records import BreakevenFindings, ExtrapolationStep, Failure, Machine
 from modelhound.report.analysis_text import bullets, embed, machine_text, markdown_table
 from modelhound.report.charts import Chart
@@ -80,8 +80,8 @@ def _opening(findings: BreakevenFindings) -> str:
     shown = [each for each in findings.counts if each.num_items == most and each.way == "plain"]
     rows = [row for row in findings.rows if shown and (row.model, row.num_items) == (shown[0].model, most)]
     ratios = [
-        f"Fine-tuning {row.model} for {row.num_epochs} epochs on {row.num_items:,} items takes {row.ratios['full']:.0f} times "
-        f"as long as extracting their features once."
+        f"Fine-tuning {row.model} for {plural(row.num_epochs, 'epoch')} on {row.num_items:,} items takes "
+        f"{row.ratios['full']:.0f} times as long as extracting their features once."
         for row in rows
         if "full" in row.ratios
     ]
@@ -129,7 +129,7 @@ def _ratios(findings: BreakevenFindings) -> str:
         rows.append([row.model, f"{row.num_items:,}", f"{row.seconds['extract']:.2f} s", *cells])
     heads = [name for mode in modes for name in (f"{TRAININGS[mode]}>", "against features>")]
     epochs = findings.rows[0].num_epochs if findings.rows else 0
-    return f"{epochs} epochs each, 80% of the items to learn from and 20% to test on:\n\n" + markdown_table(
+    return f"{plural(epochs, 'epoch')} each, 80% of the items to learn from and 20% to test on:\n\n" + markdown_table(
         ["model", "items>", "features>", *heads], rows
     )
 

@@ -1,7 +1,7 @@
 """Records as CSV and Parquet, for other programs.
 
 In:  runs
-Out: one file per kind of record and format, raw samples kept as JSON lists
+Out: one file per kind of record and format, raw samples kept as JSON lists, but of phases what they took in all
 Every row says which run it comes from. Packed numbers (one score per item) stay in the run folder.
 """
 

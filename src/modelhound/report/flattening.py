@@ -27,7 +27,7 @@ Scalar = str | float | int | bool | None
 
 
 def flat_row(value: Mapping[str, Any], *, keep_samples: bool = False) -> dict[str, Scalar]:
-    """Nested names joined by dots; samples as median and number, or with `keep_samples` as JSON."""
+    """Nested names joined by dots; samples as median and number, or with `keep_samples` as JSON, as are many names."""
     row: dict[str, Scalar] = {}
     for name, each in value.items():
         if isinstance(each, bytes) or name == "kind":
@@ -35,6 +35,8 @@ def flat_row(value: Mapping[str, Any], *, keep_samples: bool = False) -> dict[st
         if isinstance(each, Mapping):
             if len(each) <= _MOST_KEYS:
                 row |= {f"{name}.{inner}": found for inner, found in flat_row(each, keep_samples=keep_samples).items()}
+            elif keep_samples:
+                row[name] = json.dumps(each, ensure_ascii=False)
         elif isinstance(each, list | tuple):
             row |= _flat_list(name, each, keep_samples=keep_samples)
         else:

@@ -163,13 +163,15 @@ def _speed_figure(best: "ModelTrained", ranks: "Sequence[RankTrained]") -> Figur
 
 def _bound_figures(verdict: "Verdict | None", scalings: "Sequence[Scaling]") -> list[Figure]:
     """What bounds the best run, and how the first model scales; as far as that was measured."""
+    from modelhound.analysis.scaling import speedup_text
+
     figures = []
     if verdict is not None:
         why = verdict.sentence.partition(": ")[2] or verdict.sentence
         figures.append(Figure(question="Why", value=verdict.bound, note=f"{why}. {_begun(verdict.advice)}."))
     for scaling in [each for each in scalings if len(each.points) > 1][:1]:
         last = scaling.points[-1]
-        note = f"efficiency of {plural(last.num_ranks, 'rank')}: {last.speedup:.2f}x as fast as one"
+        note = f"efficiency of {plural(last.num_ranks, 'rank')}: {speedup_text(scaling.points)}"
         figures.append(Figure(question="How it scales", value=f"{last.efficiency:.0%}", note=note))
     return figures
 
@@ -273,7 +275,7 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     figures = [
         Figure(
             question=f"{scenario}, {WAYS.get(way, way)}",
-            value=f"{_range_text(counts)} models",
+            value=_range_text(counts),
             note=_count_note(counts),
         )
         for (scenario, way), counts in list(groups.items())[:4]
@@ -281,7 +283,7 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     plain = [(scenario, counts) for (scenario, way), counts in groups.items() if way == "plain"] or [
         (scenario, counts) for (scenario, _), counts in groups.items()
     ]
-    told = [f"{_range_text(counts)} models in {scenario}" for scenario, counts in plain]
+    told = [f"{_range_text(counts)} in {scenario}" for scenario, counts in plain]
     differs = any(len({each.num_models for each in counts}) > 1 for _, counts in plain)
     return Told(
         answer=(
@@ -299,9 +301,9 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
 
 
 def _range_text(counts: "Sequence[BreakEvenCount]") -> str:
-    """25, or 7 to 24 where the models that were trained differ: what lies between them holds for none."""
+    """25 models, or 7 to 24 where the models that were trained differ: what lies between them holds for none."""
     found = sorted({each.num_models for each in counts})
-    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+    return plural(found[0], "model") if len(found) == 1 else f"{found[0]:,} to {found[-1]:,} models"
 
 
 def _count_note(counts: "Sequence[BreakEvenCount]") -> str:

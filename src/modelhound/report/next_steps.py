@@ -36,6 +36,7 @@ __all__ = [
 Steps: TypeAlias = tuple[tuple[str, str], ...]
 
 _LONGER = 4  # times as many samples halve an interval
+_MOST_SECONDS = 3600.0  # that a point may be sampled for
 
 
 def before_the_end(run: Run) -> Steps:
@@ -62,9 +63,11 @@ def after_search(view: SearchView) -> Steps:
     steps = [(label, command_to_train(settings, best))] if best else []
     num_tied = sum(row.rank == 1 for row in ranking.models)
     if finals is None:
-        if num_tied > 1:
+        if num_tied > 1 and settings.get("on", "local") == "local":  # finals are held on one machine
             label = f"Or see what short fine-tuning tells of the {num_tied} that share rank 1"
-            steps.append((label, command_to_repeat("search", settings, finals="auto", finals_budget=None)))
+            # a limit is for what is planned: fine-tuning takes what it needs
+            changes = {"finals": "auto", "finals_budget": None, "memory": None}
+            steps.append((label, command_to_repeat("search", settings, **changes)))
         return tuple(steps)
     if finals.read_back is not None:
         label = "Or go on from its checkpoint of the finals, which learned from a part of the items"
@@ -87,7 +90,7 @@ def after_latency(run: Run, *, bound: str, num_untold: int) -> Steps:
     """More samples where they would tell; where the host is what is slow, let torch compile; else the same again, later."""
     steps = []
     if num_untold:
-        seconds = _LONGER * float(run.settings.get("seconds") or 0.5)
+        seconds = min(_MOST_SECONDS, _LONGER * float(run.settings.get("seconds") or 0.5))
         longer = _again(run, seconds=f"{seconds:g}", sampling=None)  # timm's way takes forty calls, however long
         steps.append(("Measure for longer, to tell what cannot be told yet", longer))
     if bound == "launch" and not run.settings.get("compile"):
@@ -102,7 +105,7 @@ def after_loader(run: Run) -> Steps:
     label = "Search with the batch size that computes fastest"
     if not out:
         label += ", which a search of data like this takes over by itself"
-    needed = needed_by(run.settings, models or ())
+    needed = {"where": run.settings.get("where"), **needed_by(run.settings, models or ())}
     return ((label, command_on_same_data("search", run.settings, models=models, **needed, loader=out or None)),)
 
 

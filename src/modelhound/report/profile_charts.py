@@ -18,7 +18,7 @@ from modelhound.report.writing import file_name
 if TYPE_CHECKING:
     import altair
 
-__all__ = ["place_name", "profile_charts"]
+__all__ = ["place_names", "profile_charts"]
 
 _GROUP_COLOURS = dict(zip(GROUPS, (COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[3]), strict=True))
 _CURVE_COUNTS = tuple(round(10 ** (step / 4)) for step in range(0, 21))
@@ -32,15 +32,15 @@ def profile_charts(
     """All charts, for every data set and device in turn."""
     records = _in_reading_order(records)
     charts: list[Chart] = []
-    for place in dict.fromkeys((record.data, record.device) for record in records):
+    for place, name in place_names(records).items():
         here = [record for record in records if (record.data, record.device) == place]
-        charts += _phase_charts(here)
+        charts += _phase_charts(here, name)
         full = [record for record in here if record.form == "full"] or here
-        charts.append(_crossover_chart(full, findings))
+        charts.append(_crossover_chart(full, findings, name))
         if item_counts:
-            charts.append(_counts_chart(full, item_counts))
+            charts.append(_counts_chart(full, item_counts, name))
         if any((each.data, each.device) == place for each in findings.savings):
-            charts.append(_saving_chart(findings, *place))
+            charts.append(_saving_chart(findings, *place, name))
     return tuple(charts)
 
 
@@ -58,7 +58,7 @@ def _in_reading_order(records: Sequence[ConfigurationProfiled]) -> list[Configur
     )
 
 
-def _phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:
+def _phase_charts(records: Sequence[ConfigurationProfiled], name: str) -> list[Chart]:
     """Stacked and normalised bars per phase, a row of bars for every model."""
     first = records[0]
     where = f"{first.data} on {first.device}, {first.num_items:,} items in batches of {first.batch}"
@@ -81,7 +81,7 @@ def _phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:
     cold = "from the disk" if first.cold else "from the page cache"
     return [
         Chart(
-            name=f"profile_seconds_{place_name(first)}",
+            name=f"profile_seconds_{name}",
             title=f"Where the time goes: {where}",
             caption=f"Seconds per phase of one job from the file of weights to the score; weights are read {cold}."
             + (" Each model has a scale of its own." if len(_models_of(rows)) > 1 else ""),
@@ -89,7 +89,7 @@ def _phase_charts(records: Sequence[ConfigurationProfiled]) -> list[Chart]:
             draw=lambda data: _draw_bars(data, _models_of(rows), order, "seconds", "seconds, end to end"),
         ),
         Chart(
-            name=f"profile_shares_{place_name(first)}",
+            name=f"profile_shares_{name}",
             title=f"The same as shares of each job: {where}",
             caption="The longest stretch of a bar is what to speed up first.",
             data=tuple(rows),
@@ -111,7 +111,7 @@ def _draw_bars(data: Any, models: Sequence[str], order: Sequence[str], field: st
     )
 
 
-def _crossover_chart(records: Sequence[ConfigurationProfiled], findings: ProfileFindings) -> Chart:
+def _crossover_chart(records: Sequence[ConfigurationProfiled], findings: ProfileFindings, name: str) -> Chart:
     """Seconds of weights, data, forward and score as items grow."""
     first = records[0]
     shown = list(records[:_MOST_CURVES])
@@ -150,7 +150,7 @@ def _crossover_chart(records: Sequence[ConfigurationProfiled], findings: Profile
             if each.num_items <= _CURVE_COUNTS[-1]
         ]
     return Chart(
-        name=f"profile_crossover_{place_name(first)}",
+        name=f"profile_crossover_{name}",
         title=f"What takes longest depends on the number of items: {first.data} on {first.device}",
         caption=f"The highest line is the bottleneck; dots are where it changes. Beyond {first.num_items:,} items, dashed, the "
         "lines are extrapolated.",
@@ -191,7 +191,7 @@ def _draw_crossover(data: Any, rows: Sequence[Row]) -> Any:
     )
 
 
-def _counts_chart(records: Sequence[ConfigurationProfiled], item_counts: Sequence[int]) -> Chart:
+def _counts_chart(records: Sequence[ConfigurationProfiled], item_counts: Sequence[int], name: str) -> Chart:
     """Shares at the numbers of items that were asked for."""
     first = records[0]
     rows: list[Row] = []
@@ -212,7 +212,7 @@ def _counts_chart(records: Sequence[ConfigurationProfiled], item_counts: Sequenc
                 for place, (group, seconds) in enumerate(spent.items())
             ]
     return Chart(
-        name=f"profile_items_{place_name(first)}",
+        name=f"profile_items_{name}",
         title=f"Shares of the time by number of items: {first.data} on {first.device}",
         caption="What is paid once loses weight as items grow."
         + (" * extrapolated." if any(str(row["items"]).endswith("*") for row in rows) else ""),
@@ -243,7 +243,7 @@ def _draw_counts(data: Any, models: Sequence[str]) -> Any:
     )
 
 
-def _saving_chart(findings: ProfileFindings, data: str, device: str) -> Chart:
+def _saving_chart(findings: ProfileFindings, data: str, device: str, name: str) -> Chart:
     """Predicted by multiplications, measured in the forward pass, measured end to end."""
     rows: list[Row] = []
     for each in findings.savings:
@@ -267,7 +267,7 @@ def _saving_chart(findings: ProfileFindings, data: str, device: str) -> Chart:
         ]
     order = list(dict.fromkeys(str(row["configuration"]) for row in rows))
     return Chart(
-        name=f"profile_savings_{_slug(data)}_{_slug(device)}",
+        name=f"profile_savings_{name}",
         title=f"What running fewer layers, or a trunk once, saves: {data} on {device}",
         caption="Last layers against the full model, joint models against the same models run apart; times faster. Where the "
         "measured value stays behind the prediction, something else than multiplying costs time.",
@@ -320,9 +320,19 @@ def _short(model: str) -> str:
     return model.removeprefix("timm:").removeprefix("hf:")
 
 
-def place_name(record: ConfigurationProfiled) -> str:
-    """How the files of its charts end: the data set and the device."""
-    return f"{_slug(record.data)}_{_slug(record.device)}"
+def place_names(records: Sequence[ConfigurationProfiled]) -> dict[tuple[str, str], str]:
+    """How the files of charts end, by data set and device, in the order in which these come.
+
+    Folders of the same name are numbered, or the picture of one would take the place of the other's.
+    """
+    names: dict[tuple[str, str], str] = {}
+    taken: list[str] = []
+    for data, device in dict.fromkeys((record.data, record.device) for record in records):
+        name = f"{_slug(data)}_{_slug(device)}"
+        taken.append(name)
+        number = taken.count(name)
+        names[data, device] = name if number == 1 else f"{name}_{number}"
+    return names
 
 
 def _slug(text: str) -> str:

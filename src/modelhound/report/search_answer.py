@@ -99,7 +99,7 @@ def key_figures(view: SearchView) -> tuple[Figure, ...]:
     if view.certainty is not None and len(ranking.models) > 1:
         figures.append(_sureness(ranking, view.certainty))
     figures.append(_speed(view))
-    figures.append(_reason(ranking, view.certainty))
+    figures.append(_reason(view))
     return tuple(figures)
 
 
@@ -128,10 +128,16 @@ def _sureness(ranking: Ranking, certainty: Certainty) -> Figure:
     return Figure(question="How sure", value=f"{short_chance_text(certainty.chance_best)} chance", note=note)
 
 
-def _reason(ranking: Ranking, certainty: Certainty | None) -> Figure:
+def _reason(view: SearchView) -> Figure:
     """Why this one: its lead over the first that is clearly worse, and whether size explains it."""
+    ranking, certainty = view.ranking, view.certainty
     tau = ranking.size_agreement
     control = "" if tau is None else f". {_what_size_says(tau)} (τ\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{tau_text(tau)})"
+    if len(ranking.models) == 1 and view.dropped:
+        chance = max(each.chance for each in view.dropped)
+        among = "the best" if view.dropped[0].top == 1 else f"among the best {view.dropped[0].top}"
+        note = f"{plural(len(view.dropped), 'other')} left early, with a chance of at most {chance:.1%} to be {among}{control}"
+        return Figure(question="Why", value="last in the race", note=note)
     if certainty is None or certainty.next_model is None:
         value = "no clear lead" if len(ranking.models) > 1 else "the only one"
         note = f"none of the others is clearly worse: more items would tell{control}" if len(ranking.models) > 1 else ""

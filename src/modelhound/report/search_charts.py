@@ -129,14 +129,19 @@ def speed_chart(ranking: Ranking, measured: Sequence[ModelMeasured]) -> Chart | 
     )
 
 
-def size_chart(ranking: Ranking) -> Chart:
-    """Score against parameters."""
-    sizes = {row.model: float(row.num_parameters) for row in ranking.models}
-    rows = _front_rows(ranking.models, "parameters", sizes, larger_is_better=False)
+def size_chart(ranking: Ranking) -> Chart | None:
+    """Score against parameters; None where fewer than two have any, for which a logarithmic axis has no place."""
+    models = [row for row in ranking.models if row.num_parameters > 0]
+    if len(models) < 2:
+        return None
+    sizes = {row.model: float(row.num_parameters) for row in models}
+    rows = _front_rows(models, "parameters", sizes, larger_is_better=False)
+    left_out = len(ranking.models) - len(models)
+    without = f" {plural(left_out, 'model')} without parameters left out." if left_out else ""
     return Chart(
         name="search_size",
         title=f"{title_of(ranking.metric)} against size",
-        caption="Up and to the left is better. The line joins the models that no other beats in both.",
+        caption=f"Up and to the left is better. The line joins the models that no other beats in both.{without}",
         data=rows,
         draw=lambda data: _front(data, rows, ranking.metric, "parameters", "parameters", "step-after"),
     )

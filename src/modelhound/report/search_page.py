@@ -126,8 +126,11 @@ def _ranking_section(view: SearchView) -> Section | None:
 def _front_section(view: SearchView) -> Section | None:
     if len(view.ranking.models) < 2:
         return None
-    speed, size = charts.speed_chart(view.ranking, view.measured), charts.size_chart(view.ranking)
-    pair = ChartPair(charts=(size,) if speed is None else (speed, size))
+    found = charts.speed_chart(view.ranking, view.measured), charts.size_chart(view.ranking)
+    drawn = tuple(chart for chart in found if chart is not None)
+    if not drawn:
+        return None
+    pair = ChartPair(charts=drawn)
     return Section(
         name="trade-offs", title="Speed and size", lead="What a smaller or faster model costs.", blocks=(pair,)
     )

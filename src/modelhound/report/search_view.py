@@ -49,7 +49,12 @@ def view_search(run: Run) -> SearchView:
     """The ranking as it was written, or of what there is so far while the run is unfinished."""
     latest = {record.model: record for record in run.of(ModelMeasured)}  # weights may have changed between starts
     dropped = {record.model: record for record in run.of(ModelDropped) if record.model not in latest}
-    ranking = _read_ranking(run) or _rank_so_far(run, list(latest.values()), list(dropped.values()))
+    ranking = _read_ranking(run)
+    if ranking is None:
+        ranking = _rank_so_far(run, list(latest.values()), list(dropped.values()))
+    elif ranking.models:  # the folder may also hold models that only an earlier start was asked for
+        asked = set(ranking.by_size)
+        dropped = {model: each for model, each in dropped.items() if model in asked}
     measured = tuple(latest[row.model] for row in ranking.models if row.model in latest)
     complete = len(measured) == len(ranking.models)
     certainty = judge_winner(ranking, measured, seed=int(run.settings.get("seed") or 0)) if complete else None

@@ -6,6 +6,7 @@ What is written here can be made again from the run folder at any time; results 
 """
 
 import re
+import zlib
 from pathlib import Path
 
 from modelhound.errors import RequestError
@@ -14,9 +15,13 @@ from modelhound.store import put_whole
 __all__ = ["file_name", "write_file"]
 
 
+_MOST_OF_NAME = 100  # characters; what stands before and behind it must fit into the 255 of a name
+
+
 def file_name(text: str) -> str:
-    """A part of a file's name that every system takes."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-") or "data"
+    """A part of a file's name that every system takes; of a long text its beginning and a checksum of all of it."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-") or "data"
+    return name if len(name) <= _MOST_OF_NAME else f"{name[:_MOST_OF_NAME]}-{zlib.crc32(text.encode()):08x}"
 
 
 def write_file(path: Path, content: bytes) -> Path:

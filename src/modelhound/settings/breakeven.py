@@ -160,16 +160,18 @@ class BreakevenSettings(ModelSettings, DataSettings):
 
 
 def _pairs(option: str, given: tuple[str, ...], allowed: tuple[str, ...]) -> dict[str, tuple[float, float]]:
-    """NAME=VALUE or NAME=LOW-HIGH, taken apart."""
+    """NAME=VALUE or NAME=LOW-HIGH, taken apart; a share may be written 50%, as everywhere."""
     found = {}
     for text in given:
         name, _, value = text.partition("=")
-        ends = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)(?:-(\d{1,15}(?:\.\d+)?))?", value)
+        number = value.removesuffix("%") if name == "share" else value
+        ends = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)(?:-(\d{1,15}(?:\.\d+)?))?", number)
         if name not in allowed or ends is None or float(ends[1]) <= 0 or float(ends[2] or ends[1]) < float(ends[1]):
             raise RequestError(
                 f"cannot use --{option} {text!r}: expected NAME=NUMBER or NAME=LOW-HIGH above 0 with a name of "
                 f"{', '.join(allowed)}"
             )
-        found[name] = (float(ends[1]), float(ends[2] or ends[1]))
+        whole = 1 if number == value else 100
+        found[name] = (float(ends[1]) / whole, float(ends[2] or ends[1]) / whole)
     check_once(option, [text.partition("=")[0] for text in given])
     return found

@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 DEFAULT_ROOT = Path("runs")
+_MOST_OF_NAME = 200  # characters of what a run is about: verb and digest must fit into the 255 of a name
 
 _ASKED, _RECORDS, _ANSWER, _LOCK = "asked.json", "records.jsonl", "answer.json", "lock"
 
@@ -206,7 +207,7 @@ def default_run_path(verb: str, data: str, identity: Mapping[str, Any]) -> Path:
     """The folder that the same request always gets, so that starting it again resumes it."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(data).name or data).strip("-.") or "data"
     digest = hashlib.sha256(msgspec.json.encode(dict(identity), order="sorted")).hexdigest()
-    return DEFAULT_ROOT / f"{verb}-{name}-{digest[:8]}"
+    return DEFAULT_ROOT / f"{verb}-{name[:_MOST_OF_NAME]}-{digest[:8]}"
 
 
 def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:

@@ -13,6 +13,7 @@ import msgspec
 
 from modelhound.analysis.breakeven import make_scenario
 from modelhound.analysis.breakeven_findings import Asked, Timed, find_breakeven
+from modelhound.analysis.wording import plural
 from modelhound.compat import keep_freed_memory, load_libraries, wait_asleep
 from modelhound.data import Dataset, check_there, open_asked
 from modelhound.data.beginning_anew import keep_skipped, without_broken_items
@@ -231,4 +232,5 @@ def _headline(findings: BreakevenFindings) -> str:
     if not plain:
         return "nothing could be compared"
     most = max(plain, key=lambda each: each.num_items)
-    return f"S1: above {most.num_models} models the search takes longer ({most.model}, {most.num_items} items)"
+    above = plural(most.num_models, "model")
+    return f"S1: above {above} the search takes longer ({most.model}, {plural(most.num_items, 'item')})"

@@ -182,16 +182,20 @@ def _look_at_disk(machine: Machine) -> Check:
     free = shutil.disk_usage(Path.cwd()).free
     cache, home = cache_folder(), Path.home()
     shown = Path("~") / cache.relative_to(home) if cache.is_relative_to(home) else cache
-    remembered = FeatureStore().size_bytes() / _GIBIBYTE
+    refused = next((folder for folder in (Path.cwd(), cache) if not _can_be_written(folder)), None)
+    remembered = 0.0
+    try:
+        remembered = FeatureStore().size_bytes() / _GIBIBYTE
+    except OSError:  # somebody else's, and closed
+        refused = refused or cache
+    if refused is not None:
+        return Check(
+            name="disk",
+            verdict="broken",
+            finding=f"{refused} cannot be written to",
+            advice="choose another folder with --run, or another cache with MODELHOUND_CACHE",
+        )
     finding = f"{free / _GIBIBYTE:.1f} GiB free here; {remembered:.1f} GiB of features are remembered in {shown}"
-    for folder in (Path.cwd(), _nearest_existing(cache_folder())):
-        if not os.access(folder, os.W_OK):
-            return Check(
-                name="disk",
-                verdict="broken",
-                finding=f"{folder} cannot be written to",
-                advice="choose another folder with --run, or another cache with MODELHOUND_CACHE",
-            )
     if free < _GIBIBYTE:
         return Check(name="disk", verdict="slow", finding=finding, advice="free some space before a long run")
     return Check(
@@ -267,8 +271,13 @@ def _cgroup_cores() -> float | None:
     return None if quota == "max" else int(quota) / int(period)
 
 
-def _nearest_existing(path: Path) -> Path:
-    return next(parent for parent in (path, *path.resolve().parents) if parent.exists())
+def _can_be_written(folder: Path) -> bool:
+    """It, or where it would be made; into what others keep closed nobody can even look."""
+    try:
+        there = next(each for each in (folder, *folder.resolve().parents) if each.exists())
+        return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    except OSError:
+        return False
 
 
 def _last_line(outcome: Outcome) -> str:

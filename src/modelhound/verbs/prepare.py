@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from modelhound.compat import load_libraries, wait_asleep
-from modelhound.data import Dataset, Preprocessing, modality_of, open_asked
+from modelhound.data import Dataset, Preprocessing, check_there, modality_of, open_asked
 from modelhound.data.dataset import glance
 from modelhound.data.preparing import check_folder, find_damaged, find_finished, prepare_items
 from modelhound.data.preprocessing import Variant
@@ -72,6 +72,7 @@ def run_prepare(settings: PrepareSettings, *, watch: Watch = silent) -> PrepareR
     """Do what `settings` ask for."""
     wait_asleep()  # before anything below loads torch
     check_folder(settings.out)
+    check_there(settings.data)
     served = _find_variants(settings, watch)
     seen = glance(settings)
     finished = find_finished(settings.out, seen, tuple(served))

@@ -357,7 +357,8 @@ def _identity(settings: SearchSettings, dataset: Dataset, scorers: Sequence[str]
         "pooling": settings.pooling,
         "layers": settings.layers,
         "tokens": settings.tokens,
-        "precision": settings.precision,
+        # which one by one is fp32 wherever it runs; on a CPU so is what is chosen for it
+        "precision": "fp32" if settings.plain and device != "cpu" else settings.precision,
         "race": None if settings.exhaustive or settings.plain else [_num_assured(settings), settings.risk],
         "device": device.partition(":")[0],
         "seed": settings.seed,
