@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shutil
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,13 @@ def test_a_probe_tells_seconds_per_item(networks: dict[str, str], room: Classroo
     assert result.seconds > 0
 
 
+def test_a_probe_tells_what_it_has_seen_even_where_time_is_up(networks: dict[str, str], room: Classroom) -> None:
+    """Or an epoch would be taken to cost nothing, where a busy machine comes late to begin with it."""
+    result = run_trial(request(networks["sharp"], probe=True, seconds_left=-1.0), room)
+    assert (result.error, result.is_given_up, result.num_steps) == ("", False, 1)
+    assert result.seconds > 0
+
+
 def test_decoding_all_items_once_is_no_part_of_what_learning_from_one_takes(
     networks: dict[str, str], room: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +248,37 @@ def test_an_error_that_is_not_the_trials_keeps_its_kind(
     monkeypatch.setattr(Worker, "call", lambda self, *given, **more: answer)
     with TrialPool(room, num_processes=1) as pool, pytest.raises(BrokenItemError, match="cannot decode"):
         pool.run([request(networks["sharp"])], lambda place, result: None)
+
+
+def test_nothing_is_begun_again_when_the_pool_is_left_in_the_middle(
+    networks: dict[str, str], room: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C, or an error of another trial: the processes end with the pool, and nobody takes that for a death."""
+    calls: list[int] = []
+    both_run, is_left, lock = threading.Event(), threading.Event(), threading.Lock()
+
+    def call(worker: Worker, *given: object, **more: object) -> Outcome:
+        with lock:
+            calls.append(1)
+            is_first = len(calls) == 1
+        if is_first:
+            both_run.wait(60)
+            return Outcome(ok=True, ending="returned", value={}, last_words="")
+        both_run.set()
+        is_left.wait(60)
+        return Outcome(ok=False, ending="SIGKILL", value=None, last_words="")
+
+    def stop(place: int, result: TrialResult) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Worker, "call", call)
+    monkeypatch.setattr(Worker, "retire", lambda worker: is_left.set())
+    with pytest.raises(KeyboardInterrupt), TrialPool(room, num_processes=2) as pool:
+        pool.run([request(networks["sharp"])] * 2, stop)
+    for thread in threading.enumerate():
+        if "_serve" in thread.name:
+            thread.join(60)
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("num_stopped", [1, 2])

@@ -114,9 +114,9 @@ def run_trial(request: TrialRequest, room: Classroom) -> TrialResult:
     """Run it here; whatever a network raises is told in the result, and only what is not its fault is raised."""
     hourglass = Hourglass(request.seconds_left)
     try:
-        hourglass.check()
         if request.probe:
             return _time_steps(request, room)
+        hourglass.check()
         return _run_stages(request, room, hourglass)
     except (RequestError, StoreError):
         raise
