@@ -174,6 +174,14 @@ def test_heads_of_another_model_with_the_same_trunk_can_be_joined(tmp_path: Path
     assert [each.name for each in found] == ["full", "joint 2", "apart 2"]
 
 
+def test_a_head_longer_than_the_model_is_missing_and_shorter_ones_of_another_model_are_joined(tmp_path: Path) -> None:
+    settings = make_settings(models="zoo:resnet-shapes", heads="zoo:resnet-shapes-glyphs", parts="full", joint="2,40")
+    bench = make_bench("zoo:resnet-shapes", tmp_path, settings, ("zoo:resnet-shapes-glyphs",))
+    found, missing = configurations_of(bench, settings)
+    assert [each.name for each in found] == ["full", "joint 2", "apart 2"]
+    assert [name for name, _ in missing] == ["joint 40"]
+
+
 def test_models_of_different_trunks_are_not_joined_and_it_is_said_where_they_differ(tmp_path: Path) -> None:
     settings = make_settings(models="zoo:resnet-shapes", heads="zoo:resnet-glyphs", joint="50%")
     with pytest.raises(RequestError, match="cannot join zoo:resnet-glyphs to zoo:resnet-shapes: expected"):
