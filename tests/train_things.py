@@ -2,28 +2,53 @@
 
 import multiprocessing
 import queue
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from torch import nn
 
 from modelhound.compat import import_timm
 from modelhound.data import Dataset, open_dataset
+from modelhound.meter import laps
 from modelhound.models import Network
 from modelhound.settings import RecipeSettings
-from modelhound.training import Bench, Delays, set_up, split_items
+from modelhound.training import Bench, Delays, distributed, intervening, set_up, split_items
 from small_form import FORM
 
-__all__ = ["bench_of", "brightness", "on_ranks", "quick", "tiny_network"]
+__all__ = ["bench_of", "brightness", "count_time", "on_ranks", "quick", "tiny_network"]
 
 import_timm()  # once, before anything is forked
 
 SIDE, _ = FORM.input_size
+
+
+class Clock:
+    """Ticks a millisecond whenever somebody looks at it, and by as much as anybody sleeps: no machine is too busy for it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def look(self) -> float:
+        self.seconds += 0.001
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def count_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a clock for all that trains and measures training."""
+    clock = Clock()
+    for room in (laps, distributed, intervening):
+        monkeypatch.setattr(room, "seconds_now", clock.look)
+    monkeypatch.setattr(time, "sleep", clock.sleep)
 
 
 class TinyBody(nn.Module):

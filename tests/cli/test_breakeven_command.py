@@ -53,7 +53,9 @@ def test_training_and_searching_are_compared_and_a_second_start_measures_nothing
     assert row["ratios"]["full"] == pytest.approx(row["seconds"]["full"] / row["seconds"]["extract"])
     assert Path("run/report-charts/breakeven_times.svg").is_file()
     page = Path("text/README.md").read_text()
-    assert all((Path("text") / each).is_file() for each in re.findall(r"\]\(([^)]+\.png)\)", page))
+    pictures = re.findall(r"\]\(([^)]+\.png)\)", page)
+    assert pictures
+    assert all((Path("text") / each).is_file() for each in pictures)
 
 
 def test_a_size_beyond_the_data_set_means_all_of_it_and_that_is_said() -> None:

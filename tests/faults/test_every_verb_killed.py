@@ -69,7 +69,7 @@ def _finish(verb: str, folder: Path) -> Any:
 
 def _kill(process: ForkServerProcess) -> None:
     assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()  # it may have ended since somebody looked
     process.join()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # workers that notice a moment later that nobody listens

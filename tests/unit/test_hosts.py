@@ -201,6 +201,16 @@ def test_a_sweep_over_two_machines_survives_a_death_and_the_loss_of_one(
     assert len(kept) == 5
 
 
+@pytest.mark.usefixtures("_one_bench")
+def test_a_machine_that_cannot_do_what_was_asked_is_named_beside_the_times_of_the_others(
+    cluster: Callable[..., None], tmp_path: Path
+) -> None:
+    cluster(("a", "b"), {"b": [0]}, gone=("b",))
+    result = modelhound.latency("zoo:resnet-glyphs", run=tmp_path / "run", **POINTS)
+    assert {each.point.device for each in result.measured} == {"cpu@a"}
+    assert result.notes[0] == "nothing was timed on b: the machine is gone from the cluster"
+
+
 def test_a_pair_is_found_for_every_machine_and_nothing_is_measured_twice(
     cluster: Callable[..., None], tmp_path: Path
 ) -> None:

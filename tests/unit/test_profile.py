@@ -13,7 +13,7 @@ import torch
 from modelhound.data import Dataset, open_dataset
 from modelhound.errors import ModelError, RequestError
 from modelhound.models import find_models
-from modelhound.profiling import jobs
+from modelhound.profiling import jobs, staging
 from modelhound.profiling.benches import Bench, prepare_bench
 from modelhound.profiling.configurations import Configuration, configurations_of
 from modelhound.profiling.jobs import Stage, profile_configuration
@@ -167,13 +167,19 @@ def test_stored_outputs_are_dropped_from_the_page_cache_before_every_job_that_re
     assert record.scorings is scorings  # features of all configurations are alike: they are scored once
 
 
-def test_heads_of_another_model_with_the_same_trunk_can_be_joined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heads_of_another_model_with_the_same_trunk_can_be_joined(tmp_path: Path) -> None:
     settings = make_settings(models="zoo:resnet-shapes", heads="zoo:resnet-shapes-glyphs", parts="full", joint="2")
     bench = make_bench("zoo:resnet-shapes", tmp_path, settings, ("zoo:resnet-shapes-glyphs",))
     found, _ = configurations_of(bench, settings)
     assert [each.name for each in found] == ["full", "joint 2", "apart 2"]
+
+
+def test_a_head_longer_than_the_model_is_missing_and_shorter_ones_of_another_model_are_joined(tmp_path: Path) -> None:
+    settings = make_settings(models="zoo:resnet-shapes", heads="zoo:resnet-shapes-glyphs", parts="full", joint="2,40")
+    bench = make_bench("zoo:resnet-shapes", tmp_path, settings, ("zoo:resnet-shapes-glyphs",))
+    found, missing = configurations_of(bench, settings)
+    assert [each.name for each in found] == ["full", "joint 2", "apart 2"]
+    assert [name for name, _ in missing] == ["joint 40"]
 
 
 def test_models_of_different_trunks_are_not_joined_and_it_is_said_where_they_differ(tmp_path: Path) -> None:
@@ -185,7 +191,8 @@ def test_models_of_different_trunks_are_not_joined_and_it_is_said_where_they_dif
         RequestError, match=r"cannot join zoo:vit-rotation to zoo:resnet-shapes: expected models of one"
     ):
         make_bench("zoo:resnet-shapes", tmp_path, settings, ("zoo:vit-rotation",))
-    settings = make_settings(models="zoo:resnet-shapes", heads="zoo:resnet-shapes-glyphs", joint="99%")
+    with pytest.raises(RequestError, match=r"the same first \d+ of \d+ layers, their weights differ from layer \d+ on"):
+        make_bench("zoo:resnet-shapes", tmp_path, settings, ("zoo:resnet-shapes-glyphs",))
 
 
 def test_a_part_that_a_model_does_not_have_is_missing_with_the_number_of_its_layers(tmp_path: Path) -> None:
@@ -222,6 +229,22 @@ def test_no_room_for_stored_outputs_is_said_before_the_disk_is_full(
     assert not any(tmp_path.rglob("before-*.safetensors"))
     with pytest.raises(RequestError, match="cannot write the weights of"):
         make_bench(IMAGES[1], tmp_path, settings)
+
+
+def test_stored_outputs_are_gone_when_loading_by_itself_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other models go on, and need the room."""
+
+    def fail(stage: Stage) -> tuple[float, ...]:
+        assert any(tmp_path.rglob("before-*.safetensors"))
+        raise MemoryError
+
+    monkeypatch.setattr(staging, "time_loading", fail)
+    settings = make_settings(parts="full,1", joint="none")
+    bench = make_bench(IMAGES[0], tmp_path, settings)
+    found, _ = configurations_of(bench, settings)
+    with pytest.raises(MemoryError):
+        open_stage(bench, open_dataset("digits", limit=24), settings, found, stamp="", device="cpu", folder=tmp_path)
+    assert not any(tmp_path.rglob("before-*.safetensors"))
 
 
 def test_the_largest_batch_is_chosen_and_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import resource
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -9,6 +10,10 @@ import torch
 
 from modelhound.errors import is_out_of_memory
 from modelhound.meter import PeakMemory
+from modelhound.records import LatencyPoint, to_plain
+from modelhound.settings import ModelSettings
+from modelhound.timing import measuring
+from modelhound.timing.measuring import PointRequest, measure_point
 from modelhound.timing.memory import count_swapped_pages, limited_memory, usable_memory_bytes
 
 MEGABYTE = 10**6
@@ -33,6 +38,48 @@ def test_asking_for_more_than_allowed_is_an_error_of_that_call_alone() -> None:
             torch.ones(500 * MEGABYTE, dtype=torch.uint8)
     assert is_out_of_memory(caught.value)
     assert torch.ones(100 * MEGABYTE, dtype=torch.uint8).sum() == 100 * MEGABYTE
+
+
+WIDE = """
+import torch
+from torch import nn
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.Parameter(torch.ones(25_000_000))
+
+    def forward(self, images):
+        return images.mean((2, 3)) * self.weights[:3]
+
+def make():
+    return Wide(), {"input_size": 8, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+"""
+
+
+@linux_only
+def test_a_point_holds_its_weights_once_in_its_own_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original, from which a copy in another precision is made, is kept for points to come."""
+    monkeypatch.setattr(measuring, "_kept", measuring._Kept())
+    file = tmp_path / f"wide_{tmp_path.parent.name.replace('-', '_')}.py"
+    file.write_text(WIDE)
+    model, peaks = f"py:{file}:make", {}
+    for precision in ("fp32", "bf16"):
+        request = PointRequest(
+            point=LatencyPoint(model=model, batch=1, image=8, tokens=None, precision=precision, device="cpu"),
+            modality="image",
+            weights="pretrained",
+            settings=ModelSettings(models=(model,)),
+            seconds=0.01,
+            width=0.5,
+            sampling="adaptive",
+            compile=False,
+            memory_bytes=None,
+            seed=0,
+        )
+        peaks[precision] = measure_point(to_plain(request))["peak_memory_bytes"]
+    assert 100 * MEGABYTE <= peaks["fp32"] < 140 * MEGABYTE
+    assert 50 * MEGABYTE <= peaks["bf16"] < 90 * MEGABYTE
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ class TrialPool:
         self._stack = contextlib.ExitStack()
         self._workers: list[Worker] = []
         self._items = ""
+        self._is_left = False
 
     def __enter__(self) -> Self:
         if self.num_processes:
@@ -53,6 +54,7 @@ class TrialPool:
         return self
 
     def __exit__(self, *ended: object) -> None:
+        self._is_left = True
         self._stack.close()
 
     def run(
@@ -124,7 +126,8 @@ class TrialPool:
                 return
 
     def _ask(self, worker: Worker, request: TrialRequest) -> TrialResult:
-        """A process that is killed, or stops and answers to nobody, gets a second try in a fresh one."""
+        """A process that is killed, or stops and answers to nobody, gets a second try in a fresh one; one that ended with the
+        pool does not, or the fresh one would outlive it."""
         for _ in range(_NUM_ATTEMPTS):
             outcome = worker.call(
                 "modelhound.finals.trials:run_trial_elsewhere",
@@ -135,7 +138,7 @@ class TrialPool:
             )
             if outcome.ok:
                 return msgspec.convert(outcome.value, TrialResult)
-            if outcome.ending.startswith("raised"):
+            if self._is_left or outcome.ending.startswith("raised"):
                 break
         for kind in _NOT_ITS_FAULT:
             if outcome.ending == f"raised {kind.__name__}":

@@ -129,12 +129,17 @@ def _check_room(folder: Path, num_bytes: int, model: ModelRef) -> None:
 
 def _head_tensors(layers: Layers, spans: Sequence[LastLayers]) -> set[str]:
     """What made-up heads differ in: the tensors of the shortest head, so that the trunk below any of them is the same."""
+    parts = layers.anatomy.parts[_end_of_trunk(layers, spans) :]
+    return {name for part in parts for name in part.tensors}
+
+
+def _end_of_trunk(layers: Layers, spans: Sequence[LastLayers]) -> int:
+    """The part with which the shortest head begins."""
     starts = []
     for span in spans:
         with contextlib.suppress(ModelError):  # one that the model does not have is told later
             starts.append(layers.start_of(span))
-    parts = layers.anatomy.parts[max(starts, default=0) :]
-    return {name for part in parts for name in part.tensors}
+    return max(starts, default=0)
 
 
 def _take_apart(model: ModelRef, settings: ProfileSettings) -> Specimen:
@@ -154,7 +159,7 @@ def _check_same_trunk(first: Specimen, other: Specimen, layers: Layers, spans: S
         )
     pairs = zip(first.fingerprints, other.fingerprints, strict=True)
     shared = next((number for number, (one, two) in enumerate(pairs) if one != two), len(first.fingerprints))
-    trunk = max(layers.start_of(span) for span in spans)
+    trunk = _end_of_trunk(layers, spans)
     if shared < trunk:
         differing = sum(start <= shared for start in layers.starts)
         needed = sum(start < trunk for start in layers.starts)

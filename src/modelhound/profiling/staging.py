@@ -69,24 +69,24 @@ def open_stage(
                 model=bench.model,
                 watch=watch,
             )
+        stage = Stage(
+            bench=bench,
+            stamp=stamp,
+            dataset=items,
+            workload=workload,
+            settings=settings,
+            device=device,
+            dtype=dtype,
+            stored=stored,
+            prefetch=BATCHES_AHEAD if loader is None else loader.prefetch,
+            pin=loader.pin if loader is not None and loader.device[:4] == device[:4] == "cuda" else None,
+            watch=watch,
+        )
+        if len(starts) < len(configurations):
+            stage = replace(stage, load_seconds=time_loading(stage))
     except BaseException:
         shutil.rmtree(own, ignore_errors=True)
         raise
-    stage = Stage(
-        bench=bench,
-        stamp=stamp,
-        dataset=items,
-        workload=workload,
-        settings=settings,
-        device=device,
-        dtype=dtype,
-        stored=stored,
-        prefetch=BATCHES_AHEAD if loader is None else loader.prefetch,
-        pin=loader.pin if loader is not None and loader.device[:4] == device[:4] == "cuda" else None,
-        watch=watch,
-    )
-    if len(starts) < len(configurations):
-        stage = replace(stage, load_seconds=time_loading(stage))
     return _kept(stage, own)
 
 

@@ -124,9 +124,10 @@ def _measure(asked: PointRequest, start: float) -> Measured:
         with watched.power, torch.inference_mode():
             samples = take_samples(call, _plan(asked), device=asked.point.device, before_sampling=watched.begin)
             last = watched.power.read()
-        device_peak = (
-            torch.cuda.max_memory_allocated(asked.point.device) - before if on_gpu else peak.bytes_added + own_bytes
-        )
+        if on_gpu:
+            device_peak = torch.cuda.max_memory_allocated(asked.point.device) - before
+        else:  # of a copy in another precision, the original is no part of what the point holds
+            device_peak = peak.bytes_added + (own_bytes if subject.module is original.module else 0)
         with torch.inference_mode():
             busy = _look(call, samples, asked)
     measured = _collect(samples, busy, subject, last, watched, device_peak, peak.bytes_held)

@@ -4,7 +4,8 @@ In:  LatencySettings
 Out: a Place that knows its devices and measures the points of a plan there
 On a cluster a device has its machine's name in its own, as in cuda:0@node7, so that every point names its host and none is
 confused with that of another. What is asked is planned here; machines measure at the same time, and each of them one point
-after the other. A machine that is lost leaves its points as failed, to be tried again by the next start.
+after the other. A machine that is lost leaves its points as failed, to be tried again by the next start; one on which the
+request could not even be looked at has none, which is told.
 """
 
 import contextlib
@@ -49,6 +50,10 @@ class Place(Protocol):
     def names(self) -> Mapping[str, str]:
         """What decides the numbers beside the request: device -> what it calls itself, where that could change."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of the place, in sentences."""
+
     def plan(self, watch: Watch) -> SweepPlan:
         """Look at every model without running it."""
 
@@ -77,6 +82,7 @@ class _Here:
         self._settings, self._bench = settings, bench
         self.devices = find_devices(settings)
         self.names = {device: bench.find_device(device).name for device in self.devices}
+        self.notes: tuple[str, ...] = ()
 
     def plan(self, watch: Watch) -> SweepPlan:
         return plan_sweep(self._settings, self.devices, self._bench, watch=watch)
@@ -95,7 +101,7 @@ class _Afar:
             raise CrewError(
                 f"cannot time models on this cluster: {'; '.join(f'{host}: {why}' for host, why in lost.items())}"
             )
-        self._lost = lost
+        self.notes = tuple(f"nothing was timed on {host}: {why}" for host, why in sorted(lost.items()))
         self.devices = {
             _at(device, host): precisions for host in sorted(found) for device, precisions in found[host].items()
         }

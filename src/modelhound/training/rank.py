@@ -33,7 +33,6 @@ from modelhound.records import (
 )
 from modelhound.settings import ModelSettings, RecipeSettings
 from modelhound.training.bench import Bench, set_up
-from modelhound.training.delaying import Delays
 from modelhound.training.intervening import intervene
 from modelhound.training.learned import learned_by
 from modelhound.training.loop import Trained, train
@@ -60,9 +59,6 @@ class RankRequest(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int = BATCHES_AHEAD
     verdict: str = "auto"
     trace: int = 0
-    loading_delay_seconds: float = 0.0
-    model_delay_seconds: float = 0.0
-    network_delay_seconds: float = 0.0
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,14 +102,7 @@ def train_here(
 ) -> RankResult:
     """Train, find out what bounds it, trace it; what came of training is told before the rest can fail or be stopped."""
     network = _load(request)
-    delays = Delays(
-        loading_seconds=request.loading_delay_seconds,
-        model_seconds=request.model_delay_seconds,
-        network_seconds=request.network_delay_seconds,
-    )
-    bench = set_up(
-        network, dataset, test, request.recipe, device=request.device, delays=delays, prefetch=request.prefetch
-    )
+    bench = set_up(network, dataset, test, request.recipe, device=request.device, prefetch=request.prefetch)
     folder = Path(request.folder)
     with Telemetry(request.device) as telemetry:
         trained = train(

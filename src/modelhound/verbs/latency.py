@@ -80,7 +80,7 @@ def run_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyR
             for failure in plan.broken:
                 run.append(failure)
             num_resumed = place.sweep(plan, run.read(Record), run.append, watch)
-            result = _conclude(path, plan, _ceilings(run, place), run, settings, num_resumed)
+            result = _conclude(path, plan, _ceilings(run, place), run, settings, num_resumed, place.notes)
             run.write_answer(
                 LatencyAnswer(laws=result.laws, conclusions=result.conclusions, prediction=result.prediction),
                 headline=_headline(result),
@@ -165,6 +165,7 @@ def _conclude(
     run: RunFolder,
     settings: LatencySettings,
     num_resumed: int,
+    notes: Sequence[str],
 ) -> LatencyResult:
     """Everything asked for that the folder holds now; what it holds besides belongs to other requests."""
     measured, failed = newest_points(run.read(Record))
@@ -176,7 +177,7 @@ def _conclude(
         plan.broken,
         margin=settings.margin,
     )
-    return msgspec.structs.replace(result, num_resumed=num_resumed)
+    return msgspec.structs.replace(result, notes=(*notes, *result.notes), num_resumed=num_resumed)
 
 
 def _headline(result: LatencyResult) -> str:
