@@ -5,12 +5,13 @@ Its parts, run one by one in a module that other models use too, are the network
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from modelhound.compat import import_timm, import_transformers
 from modelhound.data import Dataset, open_dataset
@@ -19,7 +20,7 @@ from modelhound.features.many import Session
 from modelhound.meter import Meter
 from modelhound.models import find_models
 from modelhound.settings import ModelSettings
-from tiny_encoders import FAMILIES, WORDS, write_encoder
+from tiny_encoders import FAMILIES, ROTARY, WORDS, write_encoder
 
 _TINY_TRANSFORMER: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2}
 TIMM: dict[str, dict[str, Any]] = {
@@ -105,30 +106,31 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return open_dataset(str(path))
 
 
-def assert_equal_features(data: Dataset, model: str, *, least_parts: int = 2, **options: Any) -> None:
-    """By the engine and by the plain path; `least_parts` is into how many parts the engine can cut the network at least."""
+def assert_equal_features(data: Dataset, *models: str, least_parts: int = 2, **options: Any) -> None:
+    """By the engine and by the plain path; `least_parts` is into how many parts the engine can cut each network at least."""
     settings = ModelSettings(**options)
-    (ref,) = find_models([model])
+    refs = find_models(models)
     found: dict[str, torch.Tensor] = {}
     with Session(data, settings, seed=0, device="cpu", remember=False) as session:
-        session.survey({ref: ""}, failed=fail)
-        anatomy = session.specimens[str(ref)].blueprint.anatomy
+        session.survey(dict.fromkeys(refs, ""), failed=fail)
+        anatomies = [session.specimens[str(ref)].blueprint.anatomy for ref in refs]
         everything = range(len(data))
         session.run(
-            [str(ref)],
+            [str(ref) for ref in refs],
             everything,
             everything,
             done=lambda model, rows, keep: found.update({model: rows.features}),
             failed=fail,
         )
-    assert len(anatomy.parts) >= least_parts, anatomy.trouble
-    weights = None if settings.weights == "random" else _read(ref)
-    network = build_network(ref, weights, settings, seed=0)
-    arrange(network, "cpu")
-    batch = suitable_batch(network.preprocessing, "cpu")
-    (plain,) = extract_features(network, data, device="cpu", batch=batch, workers=0, meter=Meter()).layers
-    assert torch.equal(found[str(ref)], plain.features)
-    assert float(plain.features.std(0).max()) > 0  # or everything would be equal
+    for ref, anatomy in zip(refs, anatomies, strict=True):
+        assert len(anatomy.parts) >= least_parts, anatomy.trouble
+        weights = None if settings.weights == "random" else _read(ref)
+        network = build_network(ref, weights, settings, seed=0)
+        arrange(network, "cpu")
+        batch = suitable_batch(network.preprocessing, "cpu")
+        (plain,) = extract_features(network, data, device="cpu", batch=batch, workers=0, meter=Meter()).layers
+        assert torch.equal(found[str(ref)], plain.features), ref
+        assert float(plain.features.std(0).max()) > 0  # or everything would be equal
 
 
 def _read(ref: Any) -> Any:
@@ -184,3 +186,16 @@ def test_text_encoders_are_too_where_batches_are_cut_in_the_same_places(
 ) -> None:
     write_encoder(tmp_path, family)
     assert_equal_features(texts, f"file:{tmp_path}", least_parts=1 if family == "albert" else 2)
+
+
+@pytest.mark.parametrize("family", ["mpnet", "gpt2", "bart", *ROTARY])
+def test_parts_of_siblings_have_the_positions_that_a_module_of_its_own_tells_them(
+    tmp_path: Path, texts: Dataset, family: str
+) -> None:
+    """It is asked for each part anew, also where the trunk has run and only the ends differ."""
+    one = write_encoder(tmp_path / "one", family)
+    other = shutil.copytree(one, tmp_path / "other")
+    tensors = load_file(one / "model.safetensors")
+    last = [name for name, each in tensors.items() if ".2." in name and each.ndim > 1 and "decoder" not in name][-1]
+    save_file({**tensors, last: tensors[last] + 1}, other / "model.safetensors", metadata={"format": "pt"})
+    assert_equal_features(texts, f"file:{one}", f"file:{other}")

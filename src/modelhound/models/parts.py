@@ -46,7 +46,7 @@ class Part:
     """Paths of the modules it calls, in order; a network that is not cut calls "", itself."""
 
     tensors: tuple[str, ...]
-    """Names of the parameters and buffers it uses; the first part also has those that belong to no module of any part."""
+    """Names of the parameters and buffers it uses; the first part also has those that all parts may ask for."""
 
     flops_per_item: float
     output_bytes_per_item: int
@@ -74,7 +74,8 @@ class Anatomy:
     """Of what it makes of one item."""
 
     everywhere: tuple[str, ...] = ()
-    """Tensors that the first part owns and all others may ask for, since the forward around the modules is run for each."""
+    """Tensors that the first part owns and all others may ask for: the forward around the modules is run for each part, and so
+    are modules that do not look at the items."""
 
     writable_stand_ins: bool = False
     """The forward writes into what modules return, so that what stands in for it must have memory of its own."""
@@ -124,10 +125,11 @@ def _describe(
     num_items = len(seen.result)
     state = dict(all_tensors(network.module))
     called = {call.path for call in calls}
+    always = {call.path for call in calls if not call.follows_data}  # run for every part, such as one for positions
     owners = {name: _owner(name, watched.paths) for name in state}
     for name, owner in owners.items():
         # asked for without calling the module that has it, such as a table of positions: then it is the network's own
-        if owner is not None and owner not in called and seen.is_used(state[name]):
+        if owner is not None and (owner in always or (owner not in called and seen.is_used(state[name]))):
             owners[name] = None
     ends = (*cuts, len(calls) - 1)
     parts = []
