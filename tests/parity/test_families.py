@@ -20,7 +20,7 @@ from modelhound.features.many import Session
 from modelhound.meter import Meter
 from modelhound.models import find_models
 from modelhound.settings import ModelSettings
-from tiny_encoders import FAMILIES, ROTARY, WORDS, write_encoder
+from tiny_encoders import FAMILIES, ROTARY, WORDS, write_encoder, write_vit
 
 _TINY_TRANSFORMER: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2}
 TIMM: dict[str, dict[str, Any]] = {
@@ -113,7 +113,7 @@ def assert_equal_features(data: Dataset, *models: str, least_parts: int = 2, **o
     found: dict[str, torch.Tensor] = {}
     with Session(data, settings, seed=0, device="cpu", remember=False) as session:
         session.survey(dict.fromkeys(refs, ""), failed=fail)
-        anatomies = [session.specimens[str(ref)].blueprint.anatomy for ref in refs]
+        specimens = [session.specimens[str(ref)] for ref in refs]
         everything = range(len(data))
         session.run(
             [str(ref) for ref in refs],
@@ -122,7 +122,8 @@ def assert_equal_features(data: Dataset, *models: str, least_parts: int = 2, **o
             done=lambda model, rows, keep: found.update({model: rows.features}),
             failed=fail,
         )
-    for ref, anatomy in zip(refs, anatomies, strict=True):
+    for ref, specimen in zip(refs, specimens, strict=True):
+        anatomy = specimen.blueprint.anatomy
         assert len(anatomy.parts) >= least_parts, anatomy.trouble
         weights = None if settings.weights == "random" else _read(ref)
         network = build_network(ref, weights, settings, seed=0)
@@ -199,3 +200,22 @@ def test_parts_of_siblings_have_the_positions_that_a_module_of_its_own_tells_the
     last = [name for name, each in tensors.items() if ".2." in name and each.ndim > 1 and "decoder" not in name][-1]
     save_file({**tensors, last: tensors[last] + 1}, other / "model.safetensors", metadata={"format": "pt"})
     assert_equal_features(texts, f"file:{one}", f"file:{other}")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 3.0}}),  # a buffer that no file holds
+        ("albert", {"num_hidden_layers": 1}),  # how often it calls its one layer
+    ],
+)
+def test_networks_that_differ_in_their_configuration_alone_are_kept_apart(
+    tmp_path: Path, texts: Dataset, family: str, changes: dict[str, Any]
+) -> None:
+    one, other = write_encoder(tmp_path / "one", family), write_encoder(tmp_path / "other", family, **changes)
+    assert_equal_features(texts, f"file:{one}", f"file:{other}", least_parts=1)
+
+
+def test_a_model_with_a_trained_pooler_keeps_it_beside_one_without(tmp_path: Path, images: Dataset) -> None:
+    one, other = write_vit(tmp_path / "one", with_pooler=False), write_vit(tmp_path / "other")
+    assert_equal_features(images, f"file:{one}", f"file:{other}")
