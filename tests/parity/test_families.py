@@ -127,6 +127,7 @@ def assert_equal_features(data: Dataset, *models: str, least_parts: int = 2, **o
         assert len(anatomy.parts) >= least_parts, anatomy.trouble
         weights = None if settings.weights == "random" else _read(ref)
         network = build_network(ref, weights, settings, seed=0)
+        assert specimen.num_parameters == network.num_parameters
         arrange(network, "cpu")
         batch = suitable_batch(network.preprocessing, "cpu")
         (plain,) = extract_features(network, data, device="cpu", batch=batch, workers=0, meter=Meter()).layers

@@ -54,6 +54,7 @@ class Blueprint:
     kinds: Mapping[str, torch.dtype] = field(repr=False)
     """The types these had before they were brought to the device."""
     parameters: frozenset[str] = field(repr=False)
+    """Their names, one of each that has several."""
     layout: torch.memory_format
     """Of its convolutions, and so of images for it."""
     unsaved: Mapping[str, Tensor] = field(repr=False)
@@ -193,7 +194,7 @@ class Workshop:
                 slots=slots,
                 templates={name: _without_memory(tensor) for name, tensor in slots.items()},
                 kinds={name: tensor.dtype for name, tensor in tensors.items()},
-                parameters=frozenset(name for name, _ in network.module.named_parameters(remove_duplicate=False)),
+                parameters=frozenset(name for name, _ in network.module.named_parameters()),
                 layout=layout,
                 unsaved=unsaved,
                 used=tuple(dict.fromkeys(name for part in anatomy.parts for name in part.tensors)),
