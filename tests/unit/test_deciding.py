@@ -10,7 +10,7 @@ import torch
 from modelhound.analysis.racing import Evidence
 from modelhound.data import open_dataset
 from modelhound.measuring.deciding import choose_dtype, find_losers, order_by_rungs, possible_rungs, settle_in_fp32
-from modelhound.measuring.foreseeing import _feature_set
+from modelhound.measuring.foreseeing import _feature_set, _time_scores
 from modelhound.measuring.scoring import Job
 from modelhound.models import ModelRef
 from modelhound.settings import SearchSettings
@@ -68,6 +68,13 @@ def test_scoring_is_foreseen_with_targets_of_the_whole_data_set() -> None:
     by_class = dataset.select(np.argsort(dataset.targets, kind="stable").tolist())
     features = _feature_set(by_class, torch.zeros(250, 3), 250)
     assert (features.features.shape, set(features.targets.tolist())) == ((250, 3), set(range(10)))
+
+
+def test_scoring_is_foreseen_also_where_there_are_more_classes_than_wide_features_leave_items() -> None:
+    job, _ = make_job(limit=640)
+    classes = np.arange(640) // 2
+    dataset = dataclasses.replace(job.dataset, targets=classes, class_names=tuple(map(str, range(320))))
+    assert _time_scores(dataclasses.replace(job, dataset=dataset), 20_000) > 0
 
 
 def test_who_loses_is_told_with_what_is_known_of_it() -> None:
