@@ -70,10 +70,7 @@ class OwnSource:
     def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         """The file the function is written in; what else it reads is not known."""
         file = _where(name.rpartition(":")[0])
-        if file is None or not file.is_file():
-            return ""
-        status = file.stat()
-        return f"{status.st_size} {status.st_mtime_ns}"
+        return _stamp(file)
 
     def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:
         return None  # nobody knows what the function does
@@ -125,13 +122,22 @@ def _function(name: str) -> Callable[..., Any]:
     place, _, function = name.rpartition(":")
     try:
         with _working_directory_first():
-            module = _import_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+            module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
         made: Callable[..., Any] = getattr(module, function)
+    except HoundError:
+        raise
     except Exception as error:  # a user's own code may raise anything
         raise ModelError(
             f"cannot load py:{name}: {type(error).__name__}: {error}; expected {function!r} in {place!r}"
         ) from error
     return made
+
+
+def _stamp(file: Path | None) -> str:
+    if file is None or not file.is_file():
+        return ""
+    status = file.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 _importing = threading.RLock()  # a search builds in threads, and one must not see what another has half run
@@ -161,6 +167,28 @@ def _import_file(file: Path) -> ModuleType:
                 del sys.modules[name]
                 raise
         return sys.modules[name]
+
+
+_seen: dict[str, tuple[Any, str]] = {}
+"""Of each module that was asked for how it was found when it was loaded, and the stamp of its file then."""
+
+
+def _import_module(name: str) -> ModuleType:
+    """Python loads a module once per process: where its file was edited since, other code would run than what lies there, and
+    its results would be kept under the stamp of the latter."""
+    with _importing:
+        module = importlib.import_module(name)
+        file = getattr(module, "__file__", None)
+        stamp = _stamp(Path(file) if file else None)
+        found, before = _seen.setdefault(name, (module.__spec__, stamp))
+        if found is not module.__spec__:  # it was loaded anew
+            _seen[name] = module.__spec__, stamp
+        elif before != stamp:
+            raise ModelError(
+                f"cannot use py:{name}: expected its file as it was when this process loaded it, but it was edited; start "
+                f"anew, importlib.reload it, or name the file: py:{file}:FUNCTION"
+            )
+        return module
 
 
 def _takes_pretrained(function: Callable[..., Any]) -> bool:
