@@ -1,6 +1,7 @@
 """What a search decides on its way: who races, in which order items come, who has lost and who is measured once more."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from modelhound.analysis.racing import Evidence
 from modelhound.data import open_dataset
 from modelhound.measuring.deciding import choose_dtype, find_losers, order_by_rungs, possible_rungs, settle_in_fp32
-from modelhound.measuring.foreseeing import _feature_set, _time_scores
+from modelhound.measuring.foreseeing import _feature_set, _time_scores, foresee
 from modelhound.measuring.scoring import Job
 from modelhound.models import ModelRef
 from modelhound.settings import SearchSettings
@@ -68,6 +69,30 @@ def test_scoring_is_foreseen_with_targets_of_the_whole_data_set() -> None:
     by_class = dataset.select(np.argsort(dataset.targets, kind="stable").tolist())
     features = _feature_set(by_class, torch.zeros(250, 3), 250)
     assert (features.features.shape, set(features.targets.tolist())) == ((250, 3), set(range(10)))
+
+
+SHY = """
+from torch import nn
+
+class Shy(nn.Flatten):
+    def forward(self, images):
+        if len(images) > 4:
+            raise RuntimeError("too many at once")
+        return super().forward(images)
+
+def make():
+    return Shy(), {"input_size": 8}
+"""
+
+
+def test_a_network_that_cannot_be_run_is_foreseen_to_fail_and_the_others_are_timed(tmp_path: Path) -> None:
+    file = tmp_path / "shy.py"
+    file.write_text(SHY)
+    job, _ = make_job(limit=40, fresh=True)
+    models = {ModelRef("py", f"{file}:make"): "", ModelRef("zoo", "resnet-glyphs"): ""}
+    foreseen = foresee(dataclasses.replace(job, models=models))
+    assert [(each.phase, "too many at once" in each.error) for each in foreseen.failures] == [("forward", True)]
+    assert foreseen.num_models == 1
 
 
 def test_scoring_is_foreseen_also_where_there_are_more_classes_than_wide_features_leave_items() -> None:

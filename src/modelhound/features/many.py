@@ -148,9 +148,14 @@ class Session:
         self.planner.set_aside(num_bytes)
         return num_bytes
 
-    def calibrate(self) -> None:
+    def calibrate(self, *, failed: Failed) -> None:
         """Measure how fast the parts of all models run and how fast items are fed; plans made later rest on it."""
-        self.planner.calibrate(self._supply, self._shelf, threads=self._threads, watch=self._watch)
+
+        def lose(model: str, phase: str, error: Exception) -> None:
+            failed(model, phase, error)
+            self.let_go(model)
+
+        self.planner.calibrate(self._supply, self._shelf, failed=lose, threads=self._threads, watch=self._watch)
 
     def run(
         self,

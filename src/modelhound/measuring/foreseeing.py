@@ -47,9 +47,9 @@ def foresee(job: Job, *, open_seconds: float = 0.0) -> SearchForeseen:
         survey_seconds = seconds_now() - began
         score_seconds = _time_scores(job, _width(session))
         known_seconds = len(session.known) * score_seconds
+        session.calibrate(failed=lose)
         if not session.specimens:
             return _nothing_to_run(job, session, failures, open_seconds, known_seconds)
-        session.calibrate()
         models = tuple(session.specimens)
         plan = session.planner.plan(models, range(len(job.dataset)), score_seconds=score_seconds)
         forecast = forecast_plan(plan)
