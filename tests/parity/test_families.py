@@ -75,6 +75,7 @@ VISION: dict[str, dict[str, Any]] = {
     "Dinov2Config": {**_SMALL_ENCODER, "mlp_ratio": 2},
     "CLIPVisionConfig": _SMALL_ENCODER,
     "SiglipVisionConfig": _SMALL_ENCODER,
+    "ViTMAEConfig": _SMALL_ENCODER,  # leaves patches out and shuffles them, unless it is told not to
     "SwinConfig": {
         "image_size": 32,
         "patch_size": 4,

@@ -117,6 +117,8 @@ def _load_config(encoder: Encoder) -> Any:
         if part is not None and not isinstance(part, dict):
             part.use_cache = part.output_hidden_states = part.output_attentions = False
             part.return_dict = True
+    if getattr(config, "mask_ratio", 0):  # of what ViTMAE leaves out at random, also when it is not trained
+        config.mask_ratio = 0.0
     return config
 
 
