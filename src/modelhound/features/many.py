@@ -193,7 +193,7 @@ class Session:
             def hand_on(model: str, rows: Rows) -> None:
                 if self._lean:
                     give_back_freed_memory()  # scoring takes other pieces than running
-                found = recalled.get(model)
+                found = recalled.pop(model, None)  # no longer needed, and large
                 made = positions if found is None else [positions[place] for place in found.missing]
                 keep = functools.partial(self._keep, self.specimens[model], made, rows.features)
                 done(model, self._complete(model, rows, found, len(items)), keep)
