@@ -70,7 +70,10 @@ class OwnSource:
     def stamp(self, name: str, settings: ModelSettings = PLAIN) -> str:
         """The file the function is written in; what else it reads is not known."""
         file = _where(name.rpartition(":")[0])
-        return _stamp(file)
+        if file is None or not file.is_file():
+            return ""
+        status = file.stat()
+        return f"{status.st_size} {status.st_mtime_ns}"
 
     def mould(self, name: str, settings: ModelSettings = PLAIN) -> str | None:
         return None  # nobody knows what the function does
@@ -133,13 +136,6 @@ def _function(name: str) -> Callable[..., Any]:
     return made
 
 
-def _stamp(file: Path | None) -> str:
-    if file is None or not file.is_file():
-        return ""
-    status = file.stat()
-    return f"{status.st_size} {status.st_mtime_ns}"
-
-
 _importing = threading.RLock()  # a search builds in threads, and one must not see what another has half run
 
 
@@ -170,7 +166,7 @@ def _import_file(file: Path) -> ModuleType:
 
 
 _seen: dict[str, tuple[Any, str]] = {}
-"""Of each module that was asked for how it was found when it was loaded, and the stamp of its file then."""
+"""Of each module that was asked for how it was found when it was loaded, and what its file held then."""
 
 
 def _import_module(name: str) -> ModuleType:
@@ -178,12 +174,12 @@ def _import_module(name: str) -> ModuleType:
     its results would be kept under the stamp of the latter."""
     with _importing:
         module = importlib.import_module(name)
-        file = getattr(module, "__file__", None)
-        stamp = _stamp(Path(file) if file else None)
-        found, before = _seen.setdefault(name, (module.__spec__, stamp))
+        file = Path(getattr(module, "__file__", None) or "")
+        content = hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
+        found, before = _seen.setdefault(name, (module.__spec__, content))
         if found is not module.__spec__:  # it was loaded anew
-            _seen[name] = module.__spec__, stamp
-        elif before != stamp:
+            _seen[name] = module.__spec__, content
+        elif before != content:
             raise ModelError(
                 f"cannot use py:{name}: expected its file as it was when this process loaded it, but it was edited; start "
                 f"anew, importlib.reload it, or name the file: py:{file}:FUNCTION"
