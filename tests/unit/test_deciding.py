@@ -56,6 +56,18 @@ def test_models_race_only_where_more_than_half_of_them_can_lose() -> None:
     assert possible_rungs(make_job(top=2, exhaustive=True)[0], 50) == (400,)
 
 
+def test_models_do_not_race_over_numbers_that_are_nearly_all_the_same() -> None:
+    job, _ = make_job(top=2)
+
+    def rungs(num_others: int) -> tuple[int, ...]:
+        numbers = np.r_[np.zeros(400 - num_others), np.arange(1.0, 1 + num_others)]
+        dataset = dataclasses.replace(job.dataset, task="regression", targets=numbers, class_names=("claims",))
+        return possible_rungs(dataclasses.replace(job, dataset=dataset), 5)
+
+    assert rungs(4) == (400,)
+    assert rungs(40) == (100, 200, 400)
+
+
 def test_every_rung_holds_the_classes_evenly_and_no_item_comes_twice() -> None:
     job, _ = make_job()
     order = list(order_by_rungs(job.dataset, (100, 400), seed=0))
