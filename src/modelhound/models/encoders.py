@@ -10,7 +10,6 @@ an encoder too: its tokens are averaged like all others'.
 """
 
 import contextlib
-import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -100,10 +99,10 @@ def build_encoder(encoder: Encoder, weights: Weights | None, settings: ModelSett
 
 def _what_it_may_read(config: Any) -> str:
     """Of a configuration what a forward may ask for: not what names a model or belongs to its training or its head."""
-    asked = {
-        name: value for name, value in config.to_dict().items() if not any(word in name for word in _OF_NO_FORWARD)
-    }
-    return json.dumps(asked, sort_keys=True, default=str)
+    entries = config.to_dict().items()
+    return repr(
+        sorted((name, repr(value)) for name, value in entries if not any(each in name for each in _OF_NO_FORWARD))
+    )
 
 
 def _load_config(encoder: Encoder) -> Any:
