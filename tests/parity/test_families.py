@@ -97,12 +97,15 @@ def images() -> Dataset:
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Of equal length, so that both paths cut batches in the same places."""
-    path = tmp_path_factory.mktemp("texts") / "texts.csv"
+    return write_texts(tmp_path_factory.mktemp("texts") / "texts.csv", num_words=8)
+
+
+def write_texts(path: Path, *, num_words: int) -> Dataset:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("text", "label"))
         for place in range(20):
-            words = [WORDS[(place * step + step) % len(WORDS)] for step in range(1, 9)]
+            words = [WORDS[(place * step + step) % len(WORDS)] for step in range(1, 1 + num_words)]
             writer.writerow((" ".join(words), place % 2))
     return open_dataset(str(path))
 
@@ -196,12 +199,25 @@ def test_parts_of_siblings_have_the_positions_that_a_module_of_its_own_tells_the
     tmp_path: Path, texts: Dataset, family: str
 ) -> None:
     """It is asked for each part anew, also where the trunk has run and only the ends differ."""
-    one = write_encoder(tmp_path / "one", family)
-    other = shutil.copytree(one, tmp_path / "other")
+    one, other = write_siblings(tmp_path, family)
+    assert_equal_features(texts, f"file:{one}", f"file:{other}")
+
+
+@pytest.mark.parametrize("family", ["llama", "mpnet", "deberta-v2"])
+def test_parts_of_siblings_take_texts_of_any_length_where_few_tokens_are_asked_for(tmp_path: Path, family: str) -> None:
+    short = write_texts(tmp_path / "short.csv", num_words=3)
+    one, other = write_siblings(tmp_path, family)
+    assert_equal_features(short, f"file:{one}", f"file:{other}", tokens=8)
+
+
+def write_siblings(folder: Path, family: str) -> tuple[Path, Path]:
+    """Two that differ in their last layer only."""
+    one = write_encoder(folder / "one", family)
+    other = shutil.copytree(one, folder / "other")
     tensors = load_file(one / "model.safetensors")
     last = [name for name, each in tensors.items() if ".2." in name and each.ndim > 1 and "decoder" not in name][-1]
     save_file({**tensors, last: tensors[last] + 1}, other / "model.safetensors", metadata={"format": "pt"})
-    assert_equal_features(texts, f"file:{one}", f"file:{other}")
+    return one, other
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,8 @@ class Workshop:
         if self.device != "cpu":
             _move(network.module, self.device, self.dtype)
         network.module.to(self.device, self.dtype).to(memory_format=layout)  # type: ignore[call-overload]
-        probe = make_probe(network.preprocessing, _PROBE_ITEMS, device=self.device, dtype=self.dtype, layout=layout)
+        form = _probing_form(network.preprocessing, model, self._settings)
+        probe = make_probe(form, _PROBE_ITEMS, device=self.device, dtype=self.dtype, layout=layout)
         unsaved = {name: tensor for name, tensor in tensors.items() if name not in saved}
         anatomy = _with_unsaved(dissect(network, probe), unsaved)
         slots = dict(all_tensors(network.module))
@@ -214,6 +215,14 @@ class Workshop:
         What cuDNN compiles for depthwise ones takes seconds (benchmarks/results/engine_202611.md), and pays over many items.
         """
         return suitable_layout(self.device, is_depthwise=network.is_depthwise and self._num_items < _WORTH_COMPILING)
+
+
+def _probing_form(form: InputForm, model: ModelRef, settings: ModelSettings) -> InputForm:
+    """What a network is probed with: by their length texts are told from other sides of a tensor, also where --tokens asks for
+    shorter ones. A network of one's own is never given more than it says it takes."""
+    if isinstance(form, Tokenising) and form.max_tokens == settings.tokens and model.source != "py":
+        return dataclasses.replace(form, max_tokens=max(form.max_tokens, PROBE_TOKENS))
+    return form
 
 
 def make_probe(form: InputForm, num_items: int, *, device: str, dtype: torch.dtype, layout: torch.memory_format) -> Any:
