@@ -309,8 +309,9 @@ def test_functions_that_modules_were_made_with_and_how_often_they_are_called_are
         network = wrap(Bent(bend, SimpleNamespace(times=times)))
         return dissect(dataclasses.replace(network, config=config), torch.rand(2, 3, 4, 4)).architecture
 
-    leaky = [partial(nn.functional.leaky_relu, negative_slope=slope) for slope in (0.1, 0.2)]
-    hashes = [*map(hash_of, (torch.relu, torch.tanh, *leaky)), hash_of(torch.relu, 2), hash_of(torch.relu, 1, "other")]
+    bends: list[Callable[[Tensor], Tensor]] = [torch.relu, torch.tanh]
+    bends += [partial(nn.functional.leaky_relu, negative_slope=slope) for slope in (0.1, 0.2)]
+    hashes = [*map(hash_of, bends), hash_of(torch.relu, 2), hash_of(torch.relu, 1, "other")]
     assert len(set(hashes)) == len(hashes)
     assert hash_of(torch.relu) == hashes[0]
 
