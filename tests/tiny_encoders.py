@@ -80,6 +80,12 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Model type -> the name of its configuration and what makes it small."""
 
+ROTARY: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {**_SMALL, "num_key_value_heads": 4}),
+    "modernbert": ("ModernBertConfig", {**_SMALL, "global_attn_every_n_layers": 2, "local_attention": 8}),
+}
+"""The same of those that turn by positions what attention compares; their angles follow from the configuration."""
+
 
 def write_tokenizer(folder: Path, words: Sequence[str] = WORDS, **options: Any) -> None:
     """A tokenizer that knows these words and puts [CLS] and [SEP] around them."""
@@ -103,7 +109,7 @@ def write_tokenizer(folder: Path, words: Sequence[str] = WORDS, **options: Any) 
 def write_encoder(folder: Path, family: str = "bert", *, seed: int = 0, tokenizer: bool = True, **changes: Any) -> Path:
     """A folder with config.json, model.safetensors and a tokenizer."""
     transformers = import_transformers()
-    name, options = FAMILIES[family]
+    name, options = (FAMILIES | ROTARY)[family]
     config = getattr(transformers, name)(**{**options, **changes})
     folder.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():

@@ -5,12 +5,13 @@ Its parts, run one by one in a module that other models use too, are the network
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from modelhound.compat import import_timm, import_transformers
 from modelhound.data import Dataset, open_dataset
@@ -19,7 +20,7 @@ from modelhound.features.many import Session
 from modelhound.meter import Meter
 from modelhound.models import computing, find_models
 from modelhound.settings import ModelSettings
-from tiny_encoders import FAMILIES, WORDS, write_encoder
+from tiny_encoders import FAMILIES, ROTARY, WORDS, write_encoder, write_vit
 
 _TINY_TRANSFORMER: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2}
 TIMM: dict[str, dict[str, Any]] = {
@@ -74,6 +75,7 @@ VISION: dict[str, dict[str, Any]] = {
     "Dinov2Config": {**_SMALL_ENCODER, "mlp_ratio": 2},
     "CLIPVisionConfig": _SMALL_ENCODER,
     "SiglipVisionConfig": _SMALL_ENCODER,
+    "ViTMAEConfig": _SMALL_ENCODER,  # leaves patches out and shuffles them, unless it is told not to
     "SwinConfig": {
         "image_size": 32,
         "patch_size": 4,
@@ -103,40 +105,46 @@ def images() -> Dataset:
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Of equal length, so that both paths cut batches in the same places."""
-    path = tmp_path_factory.mktemp("texts") / "texts.csv"
+    return write_texts(tmp_path_factory.mktemp("texts") / "texts.csv", num_words=8)
+
+
+def write_texts(path: Path, *, num_words: int) -> Dataset:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("text", "label"))
         for place in range(20):
-            words = [WORDS[(place * step + step) % len(WORDS)] for step in range(1, 9)]
+            words = [WORDS[(place * step + step) % len(WORDS)] for step in range(1, 1 + num_words)]
             writer.writerow((" ".join(words), place % 2))
     return open_dataset(str(path))
 
 
-def assert_equal_features(data: Dataset, model: str, *, least_parts: int = 2, **options: Any) -> None:
-    """By the engine and by the plain path; `least_parts` is into how many parts the engine can cut the network at least."""
+def assert_equal_features(data: Dataset, *models: str, least_parts: int = 2, **options: Any) -> None:
+    """By the engine and by the plain path; `least_parts` is into how many parts the engine can cut each network at least."""
     settings = ModelSettings(**options)
-    (ref,) = find_models([model])
+    refs = find_models(models)
     found: dict[str, torch.Tensor] = {}
     with Session(data, settings, seed=0, device="cpu", remember=False) as session:
-        session.survey({ref: ""}, failed=fail)
-        anatomy = session.specimens[str(ref)].blueprint.anatomy
+        session.survey(dict.fromkeys(refs, ""), failed=fail)
+        specimens = [session.specimens[str(ref)] for ref in refs]
         everything = range(len(data))
         session.run(
-            [str(ref)],
+            [str(ref) for ref in refs],
             everything,
             everything,
             done=lambda model, rows, keep: found.update({model: rows.features}),
             failed=fail,
         )
-    assert len(anatomy.parts) >= least_parts, anatomy.trouble
-    weights = None if settings.weights == "random" else _read(ref)
-    network = build_network(ref, weights, settings, seed=0)
-    arrange(network, "cpu")
-    batch = suitable_batch(network.preprocessing, "cpu")
-    (plain,) = extract_features(network, data, device="cpu", batch=batch, workers=0, meter=Meter()).layers
-    assert torch.equal(found[str(ref)], plain.features)
-    assert float(plain.features.std(0).max()) > 0  # or everything would be equal
+    for ref, specimen in zip(refs, specimens, strict=True):
+        anatomy = specimen.blueprint.anatomy
+        assert len(anatomy.parts) >= least_parts, anatomy.trouble
+        weights = None if settings.weights == "random" else _read(ref)
+        network = build_network(ref, weights, settings, seed=0)
+        assert specimen.num_parameters == network.num_parameters
+        arrange(network, "cpu")
+        batch = suitable_batch(network.preprocessing, "cpu")
+        (plain,) = extract_features(network, data, device="cpu", batch=batch, workers=0, meter=Meter()).layers
+        assert torch.equal(found[str(ref)], plain.features), ref
+        assert float(plain.features.std(0).max()) > 0  # or everything would be equal
 
 
 def _read(ref: Any) -> Any:
@@ -192,3 +200,48 @@ def test_text_encoders_are_too_where_batches_are_cut_in_the_same_places(
 ) -> None:
     write_encoder(tmp_path, family)
     assert_equal_features(texts, f"file:{tmp_path}", least_parts=1 if family == "albert" else 2)
+
+
+@pytest.mark.parametrize("family", ["mpnet", "gpt2", "bart", *ROTARY])
+def test_parts_of_siblings_have_the_positions_that_a_module_of_its_own_tells_them(
+    tmp_path: Path, texts: Dataset, family: str
+) -> None:
+    """It is asked for each part anew, also where the trunk has run and only the ends differ."""
+    one, other = write_siblings(tmp_path, family)
+    assert_equal_features(texts, f"file:{one}", f"file:{other}")
+
+
+@pytest.mark.parametrize("family", ["llama", "mpnet", "deberta-v2"])
+def test_parts_of_siblings_take_texts_of_any_length_where_few_tokens_are_asked_for(tmp_path: Path, family: str) -> None:
+    short = write_texts(tmp_path / "short.csv", num_words=3)
+    one, other = write_siblings(tmp_path, family)
+    assert_equal_features(short, f"file:{one}", f"file:{other}", tokens=8)
+
+
+def write_siblings(folder: Path, family: str) -> tuple[Path, Path]:
+    """Two that differ in their last layer only."""
+    one = write_encoder(folder / "one", family)
+    other = shutil.copytree(one, folder / "other")
+    tensors = load_file(one / "model.safetensors")
+    last = [name for name, each in tensors.items() if ".2." in name and each.ndim > 1 and "decoder" not in name][-1]
+    save_file({**tensors, last: tensors[last] + 1}, other / "model.safetensors", metadata={"format": "pt"})
+    return one, other
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 3.0}}),  # a buffer that no file holds
+        ("albert", {"num_hidden_layers": 1}),  # how often it calls its one layer
+    ],
+)
+def test_networks_that_differ_in_their_configuration_alone_are_kept_apart(
+    tmp_path: Path, texts: Dataset, family: str, changes: dict[str, Any]
+) -> None:
+    one, other = write_encoder(tmp_path / "one", family), write_encoder(tmp_path / "other", family, **changes)
+    assert_equal_features(texts, f"file:{one}", f"file:{other}", least_parts=1)
+
+
+def test_a_model_with_a_trained_pooler_keeps_it_beside_one_without(tmp_path: Path, images: Dataset) -> None:
+    one, other = write_vit(tmp_path / "one", with_pooler=False), write_vit(tmp_path / "other")
+    assert_equal_features(images, f"file:{one}", f"file:{other}")

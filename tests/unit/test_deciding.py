@@ -1,6 +1,7 @@
 """What a search decides on its way: who races, in which order items come, who has lost and who is measured once more."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from modelhound.analysis.racing import Evidence
 from modelhound.data import open_dataset
 from modelhound.measuring.deciding import choose_dtype, find_losers, order_by_rungs, possible_rungs, settle_in_fp32
-from modelhound.measuring.foreseeing import _feature_set
+from modelhound.measuring.foreseeing import _feature_set, _time_scores, foresee
 from modelhound.measuring.scoring import Job
 from modelhound.models import ModelRef
 from modelhound.settings import SearchSettings
@@ -68,6 +69,18 @@ def test_models_race_only_where_more_than_half_of_them_can_lose() -> None:
     assert possible_rungs(make_job(top=2, exhaustive=True)[0], 50) == (400,)
 
 
+def test_models_do_not_race_over_numbers_that_are_nearly_all_the_same() -> None:
+    job, _ = make_job(top=2)
+
+    def rungs(num_others: int) -> tuple[int, ...]:
+        numbers = np.r_[np.zeros(400 - num_others), np.arange(1.0, 1 + num_others)]
+        dataset = dataclasses.replace(job.dataset, task="regression", targets=numbers, class_names=("claims",))
+        return possible_rungs(dataclasses.replace(job, dataset=dataset), 5)
+
+    assert rungs(4) == (400,)
+    assert rungs(40) == (100, 200, 400)
+
+
 def test_every_rung_holds_the_classes_evenly_and_no_item_comes_twice() -> None:
     job, _ = make_job()
     order = list(order_by_rungs(job.dataset, (100, 400), seed=0))
@@ -81,6 +94,37 @@ def test_scoring_is_foreseen_with_targets_of_the_whole_data_set() -> None:
     by_class = dataset.select(np.argsort(dataset.targets, kind="stable").tolist())
     features = _feature_set(by_class, torch.zeros(250, 3), 250)
     assert (features.features.shape, set(features.targets.tolist())) == ((250, 3), set(range(10)))
+
+
+SHY = """
+from torch import nn
+
+class Shy(nn.Flatten):
+    def forward(self, images):
+        if len(images) > 4:
+            raise RuntimeError("too many at once")
+        return super().forward(images)
+
+def make():
+    return Shy(), {"input_size": 8}
+"""
+
+
+def test_a_network_that_cannot_be_run_is_foreseen_to_fail_and_the_others_are_timed(tmp_path: Path) -> None:
+    file = tmp_path / "shy.py"
+    file.write_text(SHY)
+    job, _ = make_job(limit=40, fresh=True)
+    models = {ModelRef("py", f"{file}:make"): "", ModelRef("zoo", "resnet-glyphs"): ""}
+    foreseen = foresee(dataclasses.replace(job, models=models))
+    assert [(each.phase, "too many at once" in each.error) for each in foreseen.failures] == [("forward", True)]
+    assert foreseen.num_models == 1
+
+
+def test_scoring_is_foreseen_also_where_there_are_more_classes_than_wide_features_leave_items() -> None:
+    job, _ = make_job(limit=640)
+    classes = np.arange(640) // 2
+    dataset = dataclasses.replace(job.dataset, targets=classes, class_names=tuple(map(str, range(320))))
+    assert _time_scores(dataclasses.replace(job, dataset=dataset), 20_000) > 0
 
 
 def test_who_loses_is_told_with_what_is_known_of_it() -> None:

@@ -1,5 +1,7 @@
 """A user's own network, named by its function."""
 
+import importlib
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -147,6 +149,19 @@ def test_files_of_one_name_in_two_folders_are_two_networks_and_an_edited_one_is_
     assert sizes() == [(8, 8), (6, 6)]
     files[1].write_text(files[1].read_text().replace("6", "7"))
     assert sizes() == [(8, 8), (7, 7)]
+
+
+def test_a_module_that_was_edited_since_it_was_loaded_is_refused_until_it_is_loaded_anew(
+    user_code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(user_code.parent)
+    (model,) = find_models([f"py:{user_code.stem}:make"])
+    source_of(model).read_weights(model.name)
+    user_code.write_text(CODE.replace("Linear(48, 5)", "Linear(48, 50)"))
+    with pytest.raises(ModelError, match="it was edited"):
+        source_of(model).read_weights(model.name)
+    importlib.reload(sys.modules[user_code.stem])
+    assert len(source_of(model).read_weights(model.name)["2.bias"]) == 50
 
 
 @pytest.mark.parametrize("plain", [True, False])

@@ -1,9 +1,12 @@
 """Networks cut into parts: every family must give by parts what it gives as a whole."""
 
+import dataclasses
 import importlib.util
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -285,6 +288,32 @@ def test_what_is_made_of_a_networks_output_is_part_of_the_architecture() -> None
     hashes = [dissect(wrap(module, each), images).architecture for each in (mean_times(1), mean_times(2), largest)]
     assert len(set(hashes)) == 3
     assert dissect(wrap(module, mean_times(1)), images).architecture == hashes[0]
+
+
+class Bent(nn.Module):
+    """A layer, as often as somebody says, and a function of what comes out."""
+
+    def __init__(self, bend: Callable[[Tensor], Tensor], told: SimpleNamespace) -> None:
+        super().__init__()
+        self.layer, self.bend, self.told = nn.Linear(4, 4), bend, told
+
+    def forward(self, images: Tensor) -> Tensor:
+        made = images.mean((1, 2))
+        for _ in range(self.told.times):
+            made = self.layer(made)
+        return self.bend(made)
+
+
+def test_functions_that_modules_were_made_with_and_how_often_they_are_called_are_part_of_the_architecture() -> None:
+    def hash_of(bend: Callable[[Tensor], Tensor], times: int = 1, config: str = "") -> str:
+        network = wrap(Bent(bend, SimpleNamespace(times=times)))
+        return dissect(dataclasses.replace(network, config=config), torch.rand(2, 3, 4, 4)).architecture
+
+    bends: list[Callable[[Tensor], Tensor]] = [torch.relu, torch.tanh]
+    bends += [partial(nn.functional.leaky_relu, negative_slope=slope) for slope in (0.1, 0.2)]
+    hashes = [*map(hash_of, bends), hash_of(torch.relu, 2), hash_of(torch.relu, 1, "other")]
+    assert len(set(hashes)) == len(hashes)
+    assert hash_of(torch.relu) == hashes[0]
 
 
 def test_the_network_is_left_as_it_was() -> None:

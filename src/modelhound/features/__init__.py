@@ -1,12 +1,13 @@
 """Networks and a data set -> one feature vector per item and network.
 
     plain      one network at a time, everything anew: the reference
-    many       all of the rest: survey networks, plan, run; remembered: what was made before
+    many       all of the rest: survey networks (surveying), plan, run; remembered: what was made before
     workshop   many networks -> one module per architecture, tensors shared, parts with fingerprints; reading gets the tensors
-    chains     what a planner must know of networks
+    planner    networks -> plans; chains: what it must know of them, costing and feed_times: of the machine and the items
     engine     a plan -> features of many networks, with everything shared that can be; fetching: the weights of its next step;
                accounts: who took how long
-    supply     decoded items and tokens, ahead of use; shelf: weights on the device; spilling: what waits on disk
+    supply     decoded items and tokens, ahead of use; shelf: weights on the device, where staging brings them; spilling: what
+               waits on disk
     allowance  how a limit of memory is divided; calibrating: how fast parts run; warming: a device's first second
 
 Nothing here knows what the features are for.

@@ -148,9 +148,14 @@ class Session:
         self.planner.set_aside(num_bytes)
         return num_bytes
 
-    def calibrate(self) -> None:
+    def calibrate(self, *, failed: Failed) -> None:
         """Measure how fast the parts of all models run and how fast items are fed; plans made later rest on it."""
-        self.planner.calibrate(self._supply, self._shelf, threads=self._threads, watch=self._watch)
+
+        def lose(model: str, phase: str, error: Exception) -> None:
+            failed(model, phase, error)
+            self.let_go(model)
+
+        self.planner.calibrate(self._supply, self._shelf, failed=lose, threads=self._threads, watch=self._watch)
 
     def run(
         self,
@@ -188,7 +193,7 @@ class Session:
             def hand_on(model: str, rows: Rows) -> None:
                 if self._lean:
                     give_back_freed_memory()  # scoring takes other pieces than running
-                found = recalled.get(model)
+                found = recalled.pop(model, None)  # no longer needed, and large
                 made = positions if found is None else [positions[place] for place in found.missing]
                 keep = functools.partial(self._keep, self.specimens[model], made, rows.features)
                 done(model, self._complete(model, rows, found, len(items)), keep)

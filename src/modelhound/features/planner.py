@@ -6,11 +6,12 @@ Nothing here runs a plan. Rates are rough until `calibrate` has measured them.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from modelhound.data import Dataset, InputForm
+from modelhound.errors import RequestError
 from modelhound.features.allowance import beside_bytes, building_bytes, plan_bytes, too_little_memory
 from modelhound.features.calibrating import time_parts
 from modelhound.features.chains import chain_of, forms_of, stretch_of
@@ -48,30 +49,49 @@ class Planner:
         self._feed: FeedTimes | None = None
         self._size: float | None = None
 
-    def calibrate(self, supply: Supply, shelf: Shelf, *, threads: int | None, watch: Watch) -> None:
-        """Measure how fast the parts of all models run and how fast items are fed; plans made later rest on it."""
-        kinds = {id(each.blueprint): each for each in self._specimens.values()}
-        measured = {}
+    def calibrate(
+        self,
+        supply: Supply,
+        shelf: Shelf,
+        *,
+        failed: Callable[[str, str, Exception], None],
+        threads: int | None,
+        watch: Watch,
+    ) -> None:
+        """Measure how fast the parts of all models run and how fast items are fed; plans made later rest on it.
+
+        `failed` is told of models that cannot be run (model, phase, error), and takes them out of the specimens.
+        """
+        num_kinds = len({id(each.blueprint) for each in self._specimens.values()})
+        measured: dict[int, tuple[float, ...]] = {}
         shelf.limit(0)  # until a plan says how much it may hold
-        for done, (key, specimen) in enumerate(kinds.items()):
-            watch(Progress(task="measuring speed", done=done, total=len(kinds) + 1))
-            with filled(specimen, shelf):
-                measured[key] = time_parts(
-                    specimen.blueprint,
-                    self._dataset,
-                    supply=supply,
-                    device=self._device,
-                    dtype=self._dtype,
-                    batch=self._batch,
-                )
+        for model, specimen in tuple(self._specimens.items()):
+            if id(specimen.blueprint) in measured:
+                continue
+            watch(Progress(task="measuring speed", done=len(measured), total=num_kinds + 1))
+            try:
+                with filled(specimen, shelf):
+                    measured[id(specimen.blueprint)] = time_parts(
+                        specimen.blueprint,
+                        self._dataset,
+                        supply=supply,
+                        device=self._device,
+                        dtype=self._dtype,
+                        batch=self._batch,
+                    )
+            except RequestError:
+                raise  # the data's fault, not the model's
+            except Exception as error:  # whatever a stranger's network raises, the others go on
+                failed(model, "forward", error)
         self.part_seconds = {
             fingerprint: seconds
             for specimen in self._specimens.values()
             for fingerprint, seconds in zip(specimen.fingerprints, measured[id(specimen.blueprint)], strict=True)
         }
         forms = list(forms_of(list(self._specimens.values())).values())
-        self._feed = time_feed(self._dataset, forms, device=self._device, threads=threads)
-        watch(Progress(task="measuring speed", done=len(kinds) + 1, total=len(kinds) + 1))
+        if forms:
+            self._feed = time_feed(self._dataset, forms, device=self._device, threads=threads)
+        watch(Progress(task="measuring speed", done=num_kinds + 1, total=num_kinds + 1))
 
     def set_aside(self, num_bytes: int) -> None:
         """So much memory is no plan's any more."""

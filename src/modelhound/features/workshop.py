@@ -10,6 +10,7 @@ it, and the content of every tensor the part uses, BatchNorm's statistics includ
 once. A module is built for the first model of an architecture; for the others only their tensors are read.
 """
 
+import dataclasses
 import hashlib
 import math
 from collections import ChainMap
@@ -53,10 +54,11 @@ class Blueprint:
     kinds: Mapping[str, torch.dtype] = field(repr=False)
     """The types these had before they were brought to the device."""
     parameters: frozenset[str] = field(repr=False)
+    """Their names, one of each that has several."""
     layout: torch.memory_format
     """Of its convolutions, and so of images for it."""
     unsaved: Mapping[str, Tensor] = field(repr=False)
-    """Buffers that no file holds, since they follow from the architecture; on the host."""
+    """Buffers that no file holds, the same in all networks of the architecture; on the host."""
     used: tuple[str, ...] = field(repr=False)
     """Names of the parameters and buffers that its parts use."""
     part_bytes: tuple[int, ...] = field(repr=False)
@@ -180,8 +182,10 @@ class Workshop:
         if self.device != "cpu":
             _move(network.module, self.device, self.dtype)
         network.module.to(self.device, self.dtype).to(memory_format=layout)  # type: ignore[call-overload]
-        probe = make_probe(network.preprocessing, _PROBE_ITEMS, device=self.device, dtype=self.dtype, layout=layout)
-        anatomy = dissect(network, probe)
+        form = _probing_form(network.preprocessing, model, self._settings)
+        probe = make_probe(form, _PROBE_ITEMS, device=self.device, dtype=self.dtype, layout=layout)
+        unsaved = {name: tensor for name, tensor in tensors.items() if name not in saved}
+        anatomy = _with_unsaved(dissect(network, probe), unsaved)
         slots = dict(all_tensors(network.module))
         blueprint = self._by_architecture.setdefault(
             f"{anatomy.architecture} {input_key(network.preprocessing)}",
@@ -191,9 +195,9 @@ class Workshop:
                 slots=slots,
                 templates={name: _without_memory(tensor) for name, tensor in slots.items()},
                 kinds={name: tensor.dtype for name, tensor in tensors.items()},
-                parameters=frozenset(name for name, _ in network.module.named_parameters(remove_duplicate=False)),
+                parameters=frozenset(name for name, _ in network.module.named_parameters()),
                 layout=layout,
-                unsaved={name: tensor for name, tensor in tensors.items() if name not in saved},
+                unsaved=unsaved,
                 used=tuple(dict.fromkeys(name for part in anatomy.parts for name in part.tensors)),
                 part_bytes=tuple(sum(slots[name].nbytes for name in part.tensors) for part in anatomy.parts),
             ),
@@ -211,6 +215,14 @@ class Workshop:
         What cuDNN compiles for depthwise ones takes seconds (benchmarks/results/engine_202611.md), and pays over many items.
         """
         return suitable_layout(self.device, is_depthwise=network.is_depthwise and self._num_items < _WORTH_COMPILING)
+
+
+def _probing_form(form: InputForm, model: ModelRef, settings: ModelSettings) -> InputForm:
+    """What a network is probed with: by their length texts are told from other sides of a tensor, also where --tokens asks for
+    shorter ones. A network of one's own is never given more than it says it takes."""
+    if isinstance(form, Tokenising) and form.max_tokens == settings.tokens and model.source != "py":
+        return dataclasses.replace(form, max_tokens=max(form.max_tokens, PROBE_TOKENS))
+    return form
 
 
 def make_probe(form: InputForm, num_items: int, *, device: str, dtype: torch.dtype, layout: torch.memory_format) -> Any:
@@ -259,9 +271,18 @@ def _lie_alike(one: Tensor, other: Tensor) -> bool:
     return (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
 
 
+def _with_unsaved(anatomy: Anatomy, unsaved: Mapping[str, Tensor]) -> Anatomy:
+    """Whose architecture also knows what buffers that no file holds were filled with: a configuration may decide that alone."""
+    used = dict.fromkeys(name for part in anatomy.parts for name in part.tensors if name in unsaved)
+    if not used:
+        return anatomy
+    text = " ".join([anatomy.architecture, *(f"{name} {hash_tensor(unsaved[name])}" for name in used)])
+    return dataclasses.replace(anatomy, architecture=hashlib.sha256(text.encode()).hexdigest())
+
+
 def _fits(blueprint: Blueprint, weights: Weights) -> bool:
-    """Whether those that its parts use are there, of the shapes and types that it wants."""
-    return all(
+    """Whether those that its parts use are there, of the shapes and types that it wants, and none that it goes without."""
+    return not any(name in weights for name in blueprint.network.without) and all(
         name in weights and _describe(weights, name) == (tuple(blueprint.templates[name].shape), blueprint.kinds[name])
         for name in blueprint.used
         if name not in blueprint.unsaved

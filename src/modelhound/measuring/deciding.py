@@ -33,6 +33,7 @@ __all__ = [
     "settle_in_fp32",
 ]
 
+_NEARLY_ALL = 0.9  # of the items: what is left over may not fill one of the tenths that items are taken from evenly
 # of one model after a rung: starting parts again, the decisive scorer twice
 _JUDGE_SECONDS = {"cpu": 0.03, "cuda": 0.07}
 
@@ -64,9 +65,17 @@ def open_session(job: Job, lanes: Lanes | None = None) -> Session:
 def possible_rungs(job: Job, num_racing: int) -> tuple[int, ...]:
     """After how many items models could be dropped; the last is all of them."""
     dataset = job.dataset
-    if job.settings.exhaustive or num_racing <= 2 * (job.settings.top or DEFAULT_TOP):
+    if job.settings.exhaustive or num_racing <= 2 * (job.settings.top or DEFAULT_TOP) or _is_nearly_constant(dataset):
         return (len(dataset),)
     return rung_sizes(len(dataset), len(np.unique(strata(dataset.targets, dataset.task))))
+
+
+def _is_nearly_constant(dataset: Dataset) -> bool:
+    """Of numbers that are nearly all the same, a rung or half of one may hold no other: then no scorer can say anything."""
+    if dataset.task != "regression":
+        return False
+    _, counts = np.unique(dataset.targets, return_counts=True)
+    return bool(counts.max() > _NEARLY_ALL * len(dataset))
 
 
 def decide_rungs(job: Job, plan: Plan) -> tuple[int, ...]:

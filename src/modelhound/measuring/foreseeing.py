@@ -12,6 +12,7 @@ import torch
 
 from modelhound.analysis.input_wording import input_texts
 from modelhound.data import Dataset
+from modelhound.data.choosing import choose_balanced, strata
 from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.features.many import Session
 from modelhound.features.plain import feature_set_of
@@ -25,6 +26,7 @@ from modelhound.scores import MOST_TOGETHER, FeatureSet, begin, finish
 __all__ = ["foresee"]
 
 _MOST_VALUES = {"cpu": 4_000_000, "cuda": 32_000_000}  # of the features that are scored: a moment's work
+_FEWEST_ITEMS = 200
 _NUM_DIRECTIONS = (
     64  # in which they mostly vary: scorers that learn take longer on features like those of real networks
 )
@@ -45,9 +47,9 @@ def foresee(job: Job, *, open_seconds: float = 0.0) -> SearchForeseen:
         survey_seconds = seconds_now() - began
         score_seconds = _time_scores(job, _width(session))
         known_seconds = len(session.known) * score_seconds
+        session.calibrate(failed=lose)
         if not session.specimens:
             return _nothing_to_run(job, session, failures, open_seconds, known_seconds)
-        session.calibrate()
         models = tuple(session.specimens)
         plan = session.planner.plan(models, range(len(job.dataset)), score_seconds=score_seconds)
         forecast = forecast_plan(plan)
@@ -111,7 +113,9 @@ def _time_scores(job: Job, width: int) -> float:
     """Seconds to score one model of this width, from made-up features and the real targets."""
     dataset = job.dataset
     most = _MOST_VALUES[job.device.partition(":")[0]] // width
-    num_items = max(min(len(dataset), most), min(len(dataset), 200))
+    # more than there are classes, or each might come once, of which no scorer can say anything
+    fewest = max(_FEWEST_ITEMS, len(np.unique(strata(dataset.targets, dataset.task))) + 1)
+    num_items = min(len(dataset), max(most, fewest))
     scorers = [name for name in job.scorers if name != "leep"]
     together = 1 if job.device == "cpu" else min(len(job.models), MOST_TOGETHER)  # that learn at once
     seconds = 0.0
@@ -136,7 +140,8 @@ def _make_up(num_items: int, width: int) -> torch.Tensor:
 
 
 def _feature_set(dataset: Dataset, features: torch.Tensor, num_items: int) -> FeatureSet:
-    places = np.arange(num_items) * len(dataset) // num_items  # of all of it: items often come class by class
+    # of all classes: items often come class by class
+    places = choose_balanced(strata(dataset.targets, dataset.task), limit=num_items, seed=0)
     targets = torch.from_numpy(dataset.targets[places]).to(features.device)
     return feature_set_of(dataset, features, targets)
 

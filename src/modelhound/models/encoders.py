@@ -33,6 +33,11 @@ _USUAL_TOKENS = 512  # longer texts cost more than they tell, and most encoders 
 _NAMES_SHOWN = 3
 _INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 """Pillow's numbers for them, which is how image processors write them down."""
+_OF_NO_FORWARD = (
+    *("_name_or_path", "architectures", "dtype", "transformers_version", "label", "problem_type", "finetuning_task"),
+    *("dropout", "initializer", "layerdrop", "classifier", "summary", "loss", "task_specific", "checkpointing"),
+)
+"""Words in the names of a configuration's entries that features do not depend on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +77,32 @@ def build_encoder(encoder: Encoder, weights: Weights | None, settings: ModelSett
     is_image = _is_image_model(encoder, _body(sketch))
     # what can be refused without weights comes first
     form = _preprocessing(encoder) if is_image else _tokenising(encoder, _body(sketch), settings)
-    has_pooler = True
+    lacking: frozenset[str] = frozenset()
     if weights is None:
         module = _draw(encoder, config)
     else:
-        module, has_pooler = _load(encoder, sketch, config, weights)
+        module, lacking = _load(encoder, sketch, config, weights)
     body = _body(module).eval()
     if is_image:
-        extract: Any = image_features(body, use_pooler=has_pooler)
+        extract: Any = image_features(body, use_pooler=not lacking)
     else:
         pooling = encoder.pooling if settings.pooling == "auto" else settings.pooling
         extract = text_features(body, pooling=pooling, layers=settings.layers)
-    return Network(module=body, extract=extract, preprocessing=form)
+    return Network(
+        module=body,
+        extract=extract,
+        preprocessing=form,
+        config=_what_it_may_read(config),
+        without=lacking if is_image else frozenset(),  # texts are pooled by ourselves
+    )
+
+
+def _what_it_may_read(config: Any) -> str:
+    """Of a configuration what a forward may ask for: not what names a model or belongs to its training or its head."""
+    entries = config.to_dict().items()
+    return repr(
+        sorted((name, repr(value)) for name, value in entries if not any(each in name for each in _OF_NO_FORWARD))
+    )
 
 
 def _load_config(encoder: Encoder) -> Any:
@@ -97,6 +116,8 @@ def _load_config(encoder: Encoder) -> Any:
         if part is not None and not isinstance(part, dict):
             part.use_cache = part.output_hidden_states = part.output_attentions = False
             part.return_dict = True
+    if getattr(config, "mask_ratio", 0):  # of what ViTMAE leaves out at random, also when it is not trained
+        config.mask_ratio = 0.0
     return config
 
 
@@ -121,8 +142,8 @@ def _draw(encoder: Encoder, config: Any) -> "nn.Module":
     return module
 
 
-def _load(encoder: Encoder, sketch: "nn.Module", config: Any, weights: Weights) -> "tuple[nn.Module, bool]":
-    """The module with these tensors, and whether its pooler had any; anything else that is missing is a ModelError."""
+def _load(encoder: Encoder, sketch: "nn.Module", config: Any, weights: Weights) -> "tuple[nn.Module, frozenset[str]]":
+    """The module with these tensors, and which of its pooler's were missing; anything else that is, is a ModelError."""
     import torch
 
     kind: Any = type(sketch)
@@ -146,7 +167,7 @@ def _load(encoder: Encoder, sketch: "nn.Module", config: Any, weights: Weights) 
     if body_missing:
         shown = [f"no {name}" for name in body_missing[:_NAMES_SHOWN]]
         raise _unfit(encoder, "a tensor for every weight of the network", shown, len(body_missing))
-    return module, not any(_is_pooler(name) for name in missing)
+    return module, frozenset(missing)
 
 
 def _body(module: "nn.Module") -> "nn.Module":

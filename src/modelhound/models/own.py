@@ -125,8 +125,10 @@ def _function(name: str) -> Callable[..., Any]:
     place, _, function = name.rpartition(":")
     try:
         with _working_directory_first():
-            module = _import_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+            module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
         made: Callable[..., Any] = getattr(module, function)
+    except HoundError:
+        raise
     except Exception as error:  # a user's own code may raise anything
         raise ModelError(
             f"cannot load py:{name}: {type(error).__name__}: {error}; expected {function!r} in {place!r}"
@@ -161,6 +163,28 @@ def _import_file(file: Path) -> ModuleType:
                 del sys.modules[name]
                 raise
         return sys.modules[name]
+
+
+_seen: dict[str, tuple[Any, str]] = {}
+"""Of each module that was asked for how it was found when it was loaded, and what its file held then."""
+
+
+def _import_module(name: str) -> ModuleType:
+    """Python loads a module once per process: where its file was edited since, other code would run than what lies there, and
+    its results would be kept under the stamp of the latter."""
+    with _importing:
+        module = importlib.import_module(name)
+        file = Path(getattr(module, "__file__", None) or "")
+        content = hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
+        found, before = _seen.setdefault(name, (module.__spec__, content))
+        if found is not module.__spec__:  # it was loaded anew
+            _seen[name] = module.__spec__, content
+        elif before != content:
+            raise ModelError(
+                f"cannot use py:{name}: expected its file as it was when this process loaded it, but it was edited; start "
+                f"anew, importlib.reload it, or name the file: py:{file}:FUNCTION"
+            )
+        return module
 
 
 def _takes_pretrained(function: Callable[..., Any]) -> bool:

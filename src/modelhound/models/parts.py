@@ -17,6 +17,7 @@ place, is given up; a network that has none left has one part: itself.
 """
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from modelhound.models.watching import Seen, Watched, observe, record_outputs
 
 __all__ = ["PROBE_TOKENS", "Anatomy", "Inputs", "Part", "RunPart", "all_tensors", "dissect", "run_part", "running"]
 
+_SAYS_NOTHING = frozenset({"num_classes", *vars(nn.Module())})  # of what a module's attributes are called
 _WRITES_INTO_STAND_IN = "more than one element of the written-to tensor"  # torch's words for a tensor without memory
 
 
@@ -46,7 +48,7 @@ class Part:
     """Paths of the modules it calls, in order; a network that is not cut calls "", itself."""
 
     tensors: tuple[str, ...]
-    """Names of the parameters and buffers it uses; the first part also has those that belong to no module of any part."""
+    """Names of the parameters and buffers it uses; the first part also has those that all parts may ask for."""
 
     flops_per_item: float
     output_bytes_per_item: int
@@ -74,7 +76,8 @@ class Anatomy:
     """Of what it makes of one item."""
 
     everywhere: tuple[str, ...] = ()
-    """Tensors that the first part owns and all others may ask for, since the forward around the modules is run for each."""
+    """Tensors that the first part owns and all others may ask for: the forward around the modules is run for each part, and so
+    are modules that do not look at the items."""
 
     writable_stand_ins: bool = False
     """The forward writes into what modules return, so that what stands in for it must have memory of its own."""
@@ -124,10 +127,11 @@ def _describe(
     num_items = len(seen.result)
     state = dict(all_tensors(network.module))
     called = {call.path for call in calls}
+    always = {call.path for call in calls if not call.follows_data}  # run for every part, such as one for positions
     owners = {name: _owner(name, watched.paths) for name in state}
     for name, owner in owners.items():
         # asked for without calling the module that has it, such as a table of positions: then it is the network's own
-        if owner is not None and owner not in called and seen.is_used(state[name]):
+        if owner is not None and (owner in always or (owner not in called and seen.is_used(state[name]))):
             owners[name] = None
     ends = (*cuts, len(calls) - 1)
     parts = []
@@ -154,7 +158,7 @@ def _describe(
     return Anatomy(
         parts=tuple(parts),
         architecture=_hash_architecture(
-            network, watched, called, {name: state[name] for name in _used(owners, called)}
+            network, watched, seen.paths, {name: state[name] for name in _used(owners, called)}
         ),
         trouble=trouble,
         calls=calls,
@@ -192,22 +196,39 @@ def _size_of(output: Any) -> torch.Size:
     return size
 
 
-def _hash_architecture(network: Network, watched: Watched, called: set[str], used: Mapping[str, Tensor]) -> str:
+def _hash_architecture(network: Network, watched: Watched, calls: Sequence[str], used: Mapping[str, Tensor]) -> str:
     """Over everything that decides what the forward does, less the weights and less modules that it does not call."""
     digest = hashlib.sha256(name_function(network.extract).encode())
+    # how often a forward goes through a module may stand in its configuration alone
+    digest.update(f"\0{network.config}\0{' '.join(calls)}".encode())
+    called = set(calls)
     for path, module in network.module.named_modules():
         owner = path if path in watched.paths else _owner(path, watched.paths)
         if owner is not None and owner not in called:
             continue  # the classifier, mostly
-        settings = sorted(
-            (name, value)
-            for name, value in vars(module).items()
-            if isinstance(value, bool | int | float | str | tuple) and name not in ("training", "num_classes")
-        )
-        digest.update(f"\0{path} {name_class(type(module))} {settings!r}".encode())
+        digest.update(f"\0{path} {name_class(type(module))} {_settings_of(module)!r}".encode())
     for name, tensor in used.items():
         digest.update(f"\0{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
     return digest.hexdigest()
+
+
+def _settings_of(module: nn.Module) -> list[tuple[str, str]]:
+    """What a module was made with, as far as it can be written down."""
+    written = ((name, _write_down(value)) for name, value in vars(module).items() if name not in _SAYS_NOTHING)
+    return sorted((name, text) for name, text in written if text is not None)
+
+
+def _write_down(value: Any) -> str | None:
+    """Numbers, texts, functions and lists of these; None for all else."""
+    if isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return repr([_write_down(each) or type(each).__name__ for each in value])
+    if isinstance(value, functools.partial):
+        return repr([_write_down(each) for each in (value.func, value.args, sorted(value.keywords.items()))])
+    if isinstance(value, type):
+        return name_class(value)
+    return name_function(value) if callable(value) and hasattr(value, "__qualname__") else None
 
 
 def _prove(

@@ -48,9 +48,10 @@ def image_features(module: "nn.Module", *, use_pooler: bool) -> "Callable[[Tenso
     `use_pooler` is for the caller to say: a pooler whose weights were not in the checkpoint is noise.
     """
     has_class_token = any(name.endswith("cls_token") for name, _ in module.named_parameters())
+    shuffles = "noise" in inspect.signature(module.forward).parameters
 
     def extract(images: "Tensor") -> "Tensor":
-        output = module(pixel_values=images)
+        output = module(pixel_values=images, **(_unshuffled(module, images) if shuffles else {}))
         pooled = getattr(output, "pooler_output", None)
         if use_pooler and pooled is not None:
             return pooled.flatten(1)  # type: ignore[no-any-return]  # some keep the places, [items, channels, 1, 1]
@@ -60,6 +61,15 @@ def image_features(module: "nn.Module", *, use_pooler: bool) -> "Callable[[Tenso
         return hidden[:, 0] if has_class_token else hidden.mean(dim=1)
 
     return extract
+
+
+def _unshuffled(module: "nn.Module", images: "Tensor") -> "dict[str, Tensor]":
+    """ViTMAE takes patches in the order of random numbers unless it is given some; these leave them where they are."""
+    import torch
+
+    embeddings: Any = module.embeddings
+    places = torch.arange(embeddings.patch_embeddings.num_patches, device=images.device, dtype=torch.float32)
+    return {"noise": places.expand(len(images), -1)}
 
 
 def _mean(hidden: "Tensor", mask: "Tensor") -> "Tensor":

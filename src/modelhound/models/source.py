@@ -94,6 +94,13 @@ class Network:
     classify: "Callable[[torch.Tensor], torch.Tensor] | None" = None
     """From feature vectors to the logits of the classes it was trained on, where it has such a classifier."""
 
+    config: str = ""
+    """What its forward may read beside what stands in its modules, as text: networks that differ in it are of different
+    architectures, though all their modules are alike."""
+
+    without: frozenset[str] = frozenset()
+    """Tensors that its weights did not have and that it goes without: with them it would be another network."""
+
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.module.parameters())
