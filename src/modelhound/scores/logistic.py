@@ -33,8 +33,8 @@ _MOST_STEPS = 100
 _GRADIENT = 1e-4
 _PRODUCTS = torch.float32
 _CACHED_BYTES, _FEWEST_ROWS = 2 * 2**20, 512
-_MOST_HISTORY = 10  # pairs of steps and gradients that L-BFGS remembers,
-_HISTORY_BYTES = 128 * 2**20  # fewer where ten thousand classes make them large
+_MOST_HISTORY = 5  # pairs of steps and gradients that L-BFGS remembers: ten save no steps and cost a fifth more,
+_HISTORY_BYTES = 128 * 2**20  # and fewer where ten thousand classes make them large
 _TOGETHER_BYTES = 2 * 2**30
 
 
