@@ -1,7 +1,7 @@
 """What other people's packages need before they can be imported here, and what their work needs of a process.
 
-In:  a package to import, or how this process is to treat freed memory and threads that wait
-Out: the module; whether the system took it
+In:  a package to import, how this process is to treat freed memory and threads that wait, or what is to be multiplied
+Out: the module; whether the system took it; the product
 Nothing here knows a model or a verb.
 
 torchvision's wheels carry compiled operators that are built against one build of torch. Beside another build (a CPU torch
@@ -20,6 +20,10 @@ OpenMP's threads wait for each other by spinning. On a machine that does other w
 not running, and the spinning takes its place. `wait_asleep` makes them sleep, after a look that is too short to harm anybody:
 most waits are over by then, and to be woken takes longer. benchmarks/results/waiting_* has the figures.
 
+torch gives products in fp32 to MKL, which on CPUs that Intel did not make keeps to AVX2 whatever they can do. oneDNN, which
+torch carries too and gives its convolutions to, asks the CPU: with AVX-512 it is about twice as fast on an AMD EPYC
+(benchmarks/results/products_*). `is_mkl_held_back` says where that is so, `linear_by_one_dnn` is the product.
+
 Python looks for unused objects among all there are whenever many new ones have been made. What these packages consist of,
 some hundred thousand objects, lives as long as the process; it is set aside, or each of these looks would take 0.1 to 0.2 s.
 """
@@ -31,6 +35,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -46,7 +51,9 @@ __all__ = [
     "import_timm",
     "import_torchvision",
     "import_transformers",
+    "is_mkl_held_back",
     "keep_freed_memory",
+    "linear_by_one_dnn",
     "load_libraries",
     "torchvision_ops_available",
     "wait_asleep",
@@ -157,6 +164,38 @@ def wait_asleep() -> bool:
         for name, value in WAITING_ASLEEP.items():
             os.environ.setdefault(name, value)
     return True
+
+
+@functools.cache
+def is_mkl_held_back() -> bool:
+    """Whether this CPU could multiply faster in fp32 than MKL lets it, and oneDNN is there."""
+    import torch
+
+    if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
+        return False
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX512") and _maker_of_cpu() == "AuthenticAMD"
+
+
+def _maker_of_cpu() -> str:
+    """As it calls itself; empty where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+
+
+def linear_by_one_dnn(
+    rows: "torch.Tensor", weight: "torch.Tensor", bias: "torch.Tensor | None" = None
+) -> "torch.Tensor":
+    """What torch.nn.functional.linear makes of these, by oneDNN; all in fp32 on a CPU, weight and bias whole in memory.
+
+    Of a bias that is one number spread over all places it would make nonsense.
+    """
+    import torch
+
+    made: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+    return made
 
 
 @functools.cache

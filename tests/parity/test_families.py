@@ -92,7 +92,7 @@ VISION: dict[str, dict[str, Any]] = {
 @pytest.fixture(params=["torch", "oneDNN"], autouse=True)
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who multiplies in linear layers, on both paths; layers of tests are small, so all of them count as large."""
-    monkeypatch.setattr(computing, "_has_mkl_held_back", lambda: request.param == "oneDNN")
+    monkeypatch.setattr(computing, "is_mkl_held_back", lambda: request.param == "oneDNN")
     monkeypatch.setattr(computing, "_LEAST_WEIGHTS", 1)
     return str(request.param)
 

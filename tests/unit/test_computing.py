@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from modelhound import compat
 from modelhound.data import Preprocessing
 from modelhound.models import Network, computing
 from modelhound.models.computing import computing_features, linear_library
@@ -56,7 +57,7 @@ def test_networks_without_large_layers_before_their_classifier_are_left_alone(he
 @pytest.fixture
 def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A CPU on which MKL does less than it could, whatever CPU this is."""
-    monkeypatch.setattr(computing, "_has_mkl_held_back", lambda: True)
+    monkeypatch.setattr(computing, "is_mkl_held_back", lambda: True)
     return
 
 
@@ -110,7 +111,7 @@ def test_the_library_depends_on_the_cpu_and_a_gpu_is_left_alone(
 ) -> None:
     assert (linear_library("cpu"), linear_library("cuda:0")) == ("oneDNN", "torch")
     assert "mkldnn::_linear_pointwise" not in products(ROWS, WEIGHT, BIAS, "cuda:0")[1]
-    monkeypatch.setattr(computing, "_has_mkl_held_back", lambda: False)
+    monkeypatch.setattr(computing, "is_mkl_held_back", lambda: False)
     assert linear_library("cpu") == "torch"
     assert "mkldnn::_linear_pointwise" not in products(ROWS, WEIGHT, BIAS)[1]
 
@@ -127,10 +128,10 @@ def test_the_library_depends_on_the_cpu_and_a_gpu_is_left_alone(
 def test_mkl_is_held_back_on_cpus_with_avx512_that_intel_did_not_make(
     monkeypatch: pytest.MonkeyPatch, maker: str, instructions: str, is_held_back: bool
 ) -> None:
-    monkeypatch.setattr(computing, "_maker_of_cpu", lambda: maker)
+    monkeypatch.setattr(compat, "_maker_of_cpu", lambda: maker)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert computing._has_mkl_held_back.__wrapped__() is is_held_back
+    assert compat.is_mkl_held_back.__wrapped__() is is_held_back
 
 
 def test_who_learns_or_computes_in_bf16_is_left_alone(held_back: None) -> None:

@@ -5,17 +5,14 @@ Out: a context for forward passes: no gradients, fp32 that is not rounded on the
      for linear layers; the name of that library
 Nothing here knows a family of networks. Who times networks as torch runs them by itself (`timing`, `training`) does without.
 
-torch gives linear layers in fp32 to MKL, which on CPUs that Intel did not make keeps to AVX2 whatever they can do. oneDNN,
-which torch carries too and gives its convolutions to, asks the CPU: with AVX-512 it makes the same products about twice as fast
-on an AMD EPYC (benchmarks/results/products_*). So there, and only there, it is given those of linear layers as well: both are
-sums of the same fp32 numbers, in another order. Which library multiplies depends on the layer, not on how many rows there are.
-To look at every call costs some microseconds each, so networks without such layers are left alone.
+torch gives linear layers in fp32 to MKL. Where a CPU can do more than MKL lets it (`compat.is_mkl_held_back`), and only there,
+oneDNN is given them instead: the same fp32 numbers are added up in another order. Which library multiplies depends on the
+layer, not on how many rows there are. To look at every call costs some microseconds each, so networks without such layers are
+left alone.
 """
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +20,7 @@ from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from modelhound.compat import is_mkl_held_back, linear_by_one_dnn
 from modelhound.models.source import Network
 
 __all__ = ["computing_features", "linear_library"]
@@ -45,24 +43,7 @@ def computing_features(device: str, *networks: Network) -> Iterator[None]:
 
 def linear_library(device: str) -> str:
     """Who multiplies in large linear layers in fp32; features differ by rounding where it is another."""
-    return "oneDNN" if device == "cpu" and _has_mkl_held_back() else "torch"
-
-
-@functools.cache
-def _has_mkl_held_back() -> bool:
-    """Whether this CPU could do more than MKL lets it, and oneDNN is there."""
-    if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
-        return False
-    return torch.backends.cpu.get_cpu_capability().startswith("AVX512") and _maker_of_cpu() == "AuthenticAMD"
-
-
-def _maker_of_cpu() -> str:
-    """As it calls itself; empty where the system does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+    return "oneDNN" if device == "cpu" and is_mkl_held_back() else "torch"
 
 
 def _has_large_layers(network: Network) -> bool:
@@ -80,8 +61,7 @@ class _LinearByOneDnn(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is functional.linear and not kwargs and _is_for_one_dnn(*args):
-            rows, weight, *bias = args
-            return torch.ops.mkldnn._linear_pointwise(rows, weight, bias[0] if bias else None, "none", [], "")
+            return linear_by_one_dnn(*args)
         return func(*args, **(kwargs or {}))
 
 
