@@ -42,7 +42,7 @@ test-faults: install .fuzz
 
 # The figures of benchmarks/results that need no GPU, measured anew into build/bench: hours on a machine that does nothing else.
 # Some of them: make bench BENCH='scorers plan'. What is there already is not measured again.
-BENCH := allocator decoding engine feature_store intervals latency listing loader plan prepared profiling races report scale scorers train waiting zoo_truth
+BENCH := allocator decoding engine feature_store intervals latency listing loader plan prepared products profiling races report scale scorers train waiting zoo_truth
 bench: $(BENCH:%=build/bench/%.txt)
 
 FLAGS_plan := --repeats 1
