@@ -91,7 +91,7 @@ def _read_settings(data: bytes, folder: Path) -> None:
         return
     for kind, fields in given.items():
         maker = getattr(modelhound, kind, None) if kind.endswith("Settings") else None
-        if maker is not None:
+        if dataclasses.is_dataclass(maker):
             known = {
                 name: _as_asked(value)
                 for name, value in fields.items()

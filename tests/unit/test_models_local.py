@@ -133,6 +133,9 @@ def test_tensors_of_another_network_are_named(tmp_path: Path) -> None:
         SOURCE.build(path, SOURCE.read_weights(path), ModelSettings(arch="timm:test_resnet"))
     with pytest.raises(ModelError, match="expected an architecture of timm, found 'resnet_of_mine'"):
         SOURCE.build(path, SOURCE.read_weights(path), ModelSettings(arch="timm:resnet_of_mine"))
+    for tag in (".", ".mine"):  # a network that timm has, with weights that it does not know
+        with pytest.raises(ModelError, match=f"expected an architecture of timm, found 'test_convnext\\{tag}'"):
+            SOURCE.build(path, SOURCE.read_weights(path), ModelSettings(arch=f"timm:test_convnext{tag}"))
     weights = dict(SOURCE.read_weights(path))
     weights["stem.0.weight"] = torch.zeros(1, 2, 3)
     with pytest.raises(ModelError, match=r"size mismatch for stem.0.weight"):

@@ -30,6 +30,7 @@ from modelhound.store import (
     is_disk_full,
     list_runs,
     open_run,
+    read_run,
     set_aside,
     told_by_the_system,
     write_file,
@@ -284,6 +285,15 @@ def ranking(best: str) -> Ranking:
     return Ranking(
         rests_on=("ridge",), confidence=0.95, num_items=4, models=(row,), by_size=(best,), size_agreement=None
     )
+
+
+def test_an_answer_that_is_no_text_counts_as_none(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as run:
+        run.write_answer(ranking("zoo:a"), headline="zoo:a")
+    assert read_run(tmp_path / "run").answer is not None
+    file = tmp_path / "run" / "answer.json"
+    file.write_bytes(file.read_bytes().replace(b"ridge", b"r\xd2dge"))
+    assert read_run(tmp_path / "run").answer is None
 
 
 def test_runs_are_listed_with_what_they_hold(tmp_path: Path) -> None:

@@ -75,11 +75,8 @@ class Layout:
         config = self._config()
         if _is_timm(config):
             architecture, trained, options = _read_timm(self.model, config)
-            _check_architecture(self.model, architecture)
-            entry = import_timm().models.get_pretrained_cfg(architecture)
-            return mould_of(
-                f"{architecture} {sorted(options.items())}", {**(entry.to_dict() if entry else {}), **trained}
-            )
+            known = _look_up(self.model, architecture)
+            return mould_of(f"{architecture} {sorted(options.items())}", {**known, **trained})
         if config.get("auto_map"):
             return None  # it brings its own code, and others that look the same may bring another
         from modelhound.data.tokenising import TOKENIZER_FILES
@@ -156,7 +153,6 @@ def build_timm_network(
     `trained` is what is known of the training (preprocessing, classes) beyond timm's own entry for the architecture;
     `options` go to the architecture. Tensors that are missing, left over or of another shape are a ModelError.
     """
-    timm = import_timm()
     from modelhound.models.adopting import build_around  # needs torch, which listing models does not
 
     trained, options = dict(trained or {}), dict(options or {})
@@ -167,9 +163,9 @@ def build_timm_network(
     # timm's own loading applies the renaming that older checkpoints need. Given tensors come before whatever a
     # configuration says of where to find some, unless it names a source.
     loading = {**trained, "state_dict": dict(weights), "source": "", "label_offset": 0}
-    entry = timm.models.get_pretrained_cfg(architecture)
+    known = _look_up(model, architecture)
     first_error: RuntimeError | None = None
-    for num_classes in _likely_classes(weights, {**(entry.to_dict() if entry else {}), **trained}):
+    for num_classes in _likely_classes(weights, {**known, **trained}):
         overlay = {**loading, "num_classes": num_classes}
         try:
             return wrap_timm_module(
@@ -192,7 +188,7 @@ def _create(
     model: str, architecture: str, trained: Mapping[str, Any], options: Mapping[str, Any], *, pretrained: bool = False
 ) -> "nn.Module":
     timm = import_timm()
-    _check_architecture(model, architecture)
+    _look_up(model, architecture)
     known = {field.name for field in fields(timm.models.PretrainedCfg)}  # older files have entries that went out of use
     overlay = {name: value for name, value in trained.items() if name in known}
     try:
@@ -209,12 +205,20 @@ def _create(
     return module
 
 
-def _check_architecture(model: str, architecture: str) -> None:
-    if not import_timm().models.is_model(architecture):
+def _look_up(model: str, architecture: str) -> dict[str, Any]:
+    """What timm knows of an architecture and the weights that a tag behind its dot names; nothing of some."""
+    models = import_timm().models
+    try:
+        is_there = models.is_model(architecture)
+        entry = models.get_pretrained_cfg(architecture)
+    except RuntimeError:  # it has the architecture, but no such weights
+        is_there, entry = False, None
+    if not is_there:
         raise ModelError(
             f"cannot build {model}: expected an architecture of timm, found {architecture!r}; "
             "see `hound models 'timm:*'`, or install a newer timm"
         )
+    return entry.to_dict() if entry else {}
 
 
 def _likely_classes(weights: Weights, trained: Mapping[str, Any]) -> list[int]:

@@ -296,7 +296,9 @@ def _read_asked(path: Path) -> _Asked | None:
 
 def _read_answer(path: Path) -> _Answer | None:
     with contextlib.suppress(OSError, *NOT_WHAT_WE_WROTE):
-        return msgspec.json.decode((path / _ANSWER).read_bytes(), type=_Answer)
+        content = (path / _ANSWER).read_bytes()
+        content.decode()  # what a verb has answered is only taken apart by those who know it, and must be text even so
+        return msgspec.json.decode(content, type=_Answer)
     return None
 
 
