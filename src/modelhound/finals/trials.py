@@ -41,7 +41,6 @@ from modelhound.training.feed import Moved
 from modelhound.training.learned import learned_by, sketch_items
 from modelhound.training.loop import prepare_to_learn
 from modelhound.training.losses import LossLog, check_finite, or_precision
-from modelhound.training.stepping import use_precision
 from modelhound.training.trainable import loss_of
 
 __all__ = ["Classroom", "TrialRequest", "TrialResult", "run_trial", "run_trial_elsewhere"]
@@ -274,7 +273,7 @@ def _test(bench: Bench, room: Classroom, positions: NDArray[np.int64]) -> tuple[
     task = bench.test.task
     scores, losses = [], []
     bench.learner.eval()
-    with torch.inference_mode(), use_precision(bench.stepper.precision, bench.device):
+    with torch.inference_mode(), bench.stepper.computing():
         for moved in _test_batches(bench, room, positions):
             logits = bench.learner(moved.inputs).float()
             scores.append(_judge(task, logits, moved.targets))

@@ -19,6 +19,7 @@ from modelhound.features import suitable_batch
 from modelhound.meter import choose_precision
 from modelhound.meter.laps import DeviceLaps, HostLaps, Laps, make_laps
 from modelhound.models import Network
+from modelhound.models.computing import quick_linear
 from modelhound.records import Progress, Watch, silent
 from modelhound.scores.split import draw_held_out, draw_held_out_of_each_class
 from modelhound.settings import RecipeSettings
@@ -27,7 +28,7 @@ from modelhound.training.delaying import Delays, prepare_delays, slow_down_readi
 from modelhound.training.distributed import Link, synchronise_batchnorm
 from modelhound.training.feed import Course, Moved, choose_workers, move, move_batches
 from modelhound.training.recipe import Schedule, choose_rate, make_optimiser
-from modelhound.training.stepping import Stepper, use_precision
+from modelhound.training.stepping import Linear, Stepper
 from modelhound.training.trainable import Trainable, count_outputs, make_trainable
 
 __all__ = ["Bench", "set_up", "split_items"]
@@ -61,8 +62,7 @@ class Bench:
     def cache(self, watch: Watch = silent) -> None:
         """Compute the features of all items, where the head is to learn from stored ones."""
         if self.recipe.mode == "cached" and self.cached is None:
-            precision = self.stepper.precision
-            self.cached = _cache(self.trainable, self.course, self.test, self.link, precision, watch)
+            self.cached = _cache(self.trainable, self.course, self.test, self.stepper, watch)
 
     def feed(self, first_epoch: int, end_epoch: int) -> Iterator[Moved]:
         """The batches of these epochs, on the device."""
@@ -120,7 +120,7 @@ def set_up(
     bench = Bench(
         network=network,
         trainable=trainable,
-        stepper=_make_stepper(learner, recipe, course, link, precision, dataset),
+        stepper=_make_stepper(learner, recipe, course, link, precision, dataset, quick_linear(device, network)),
         course=course,
         test=test,
         cached=None,
@@ -214,7 +214,13 @@ def _choose_batch(network: Network, dataset: Dataset, recipe: RecipeSettings, li
 
 
 def _make_stepper(
-    learner: Trainable, recipe: RecipeSettings, course: Course, link: Link, precision: str, dataset: Dataset
+    learner: Trainable,
+    recipe: RecipeSettings,
+    course: Course,
+    link: Link,
+    precision: str,
+    dataset: Dataset,
+    linear: Linear,
 ) -> Stepper:
     rate = choose_rate(recipe, dataset.modality)
     kind = choose_augmentation(recipe, dataset.modality)
@@ -235,6 +241,7 @@ def _make_stepper(
         link=link,
         device=course.device,
         precision=precision,
+        linear=linear,
     )
 
 
@@ -272,13 +279,13 @@ class _Cached:
             yield Moved(self.test_features[chosen], self.test_targets[chosen])
 
 
-def _cache(trainable: Trainable, course: Course, test: Dataset, link: Link, precision: str, watch: Watch) -> _Cached:
-    parts = []
+def _cache(trainable: Trainable, course: Course, test: Dataset, stepper: Stepper, watch: Watch) -> _Cached:
+    link, parts = stepper.link, []
     for items, what in ((course.dataset, "training"), (test, "test")):
         share = list(range(link.rank, len(items), link.num_ranks))
         reading = replace(course, dataset=items, num_ranks=1, rank=0, batch=min(course.batch, len(items)))
         rows = []
-        with torch.inference_mode(), use_precision(precision, course.device):
+        with torch.inference_mode(), stepper.computing():
             trainable.eval()
             for batch in reading.stream(share) if share else ():
                 rows.append(trainable.extract(move(batch, course.device).inputs).float())

@@ -32,7 +32,6 @@ from modelhound.training.feed import Moved
 from modelhound.training.layout import tuned_convolutions
 from modelhound.training.learned import ItemSketch, sketch_items, tell_learned
 from modelhound.training.losses import LossLog, check_finite, or_precision
-from modelhound.training.stepping import use_precision
 from modelhound.training.trainable import Trainable, evaluate_batch
 
 __all__ = ["Trained", "fine_tune", "prepare_to_learn", "train"]
@@ -266,7 +265,7 @@ def _evaluate(bench: Bench, epoch: int, losses: Sequence[float], seconds: float)
     task = bench.course.dataset.task
     sums = torch.zeros(4, dtype=torch.float64, device=bench.device)
     bench.learner.eval()
-    with torch.inference_mode(), use_precision(bench.stepper.precision, bench.device):
+    with torch.inference_mode(), bench.stepper.computing():
         for moved in bench.feed_test():
             sums += evaluate_batch(task, bench.learner(moved.inputs), moved.targets)
     count, score, among, loss = bench.link.total(sums.clone()).tolist()

@@ -9,7 +9,9 @@ step, all ranks agree on it, and it stays so.
 """
 
 import contextlib
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -24,7 +26,9 @@ from modelhound.training.feed import Moved
 from modelhound.training.recipe import Schedule
 from modelhound.training.trainable import Trainable, loss_of
 
-__all__ = ["Stepper", "use_precision"]
+__all__ = ["Linear", "Stepper", "use_precision"]
+
+Linear: TypeAlias = Callable[[], AbstractContextManager[Any]]
 
 
 class Stepper:
@@ -42,10 +46,13 @@ class Stepper:
         link: Link,
         device: str,
         precision: str,
+        linear: Linear = contextlib.nullcontext,
     ) -> None:
+        """`linear` makes contexts in which linear layers are quicker."""
         self.trainable, self.optimiser, self.schedule = trainable, optimiser, schedule
         self.augmentation, self.recipe, self.task, self.link = augmentation, recipe, task, link
         self.device, self.precision = device, precision
+        self._linear: Linear = contextlib.nullcontext if recipe.compile else linear  # what is compiled has its own ways
         self.num_parts = 1
         self.num_steps = 0
         """Steps of the optimiser so far."""
@@ -75,6 +82,10 @@ class Stepper:
             laps.lap("optimiser")
         return loss
 
+    def computing(self) -> AbstractContextManager[None]:
+        """The arithmetic of everything that the network does inside."""
+        return use_precision(self.precision, self.device, self._linear)
+
     def resume_at(self, num_batches: int, num_steps: int, num_parts: int) -> None:
         """Go on as if so many batches were behind."""
         self._num_batches, self.num_steps, self.num_parts = num_batches, num_steps, num_parts
@@ -103,7 +114,7 @@ class Stepper:
             with contextlib.nullcontext() if exchanges else self._without_exchange():
                 if exchanges:
                     self.link.traffic.begin()
-                with use_precision(self.precision, self.device):
+                with self.computing():
                     logits = self.network(part.inputs)
                 if self.model_delay_seconds > 0:
                     delay(self.model_delay_seconds / len(starts), on_cuda=self.device.startswith("cuda"))
@@ -177,6 +188,8 @@ class _NoLaps:
         return contextlib.nullcontext()
 
 
-def use_precision(precision: str, device: str) -> Any:
+@contextlib.contextmanager
+def use_precision(precision: str, device: str, linear: Linear) -> Iterator[None]:
     """The arithmetic of everything inside."""
-    return torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=precision == "bf16")
+    with linear(), torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=precision == "bf16"):
+        yield
