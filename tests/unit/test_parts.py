@@ -229,6 +229,25 @@ def test_a_tensor_that_is_asked_for_without_a_call_is_the_networks_own() -> None
         assert torch.equal(by_parts(network, anatomy, items), network.extract(items))
 
 
+def test_a_pooler_that_nobody_asks_belongs_to_the_last_part_alone() -> None:
+    """Near-copies often differ in it: in the first part it would leave them nothing to share."""
+
+    class Pooled(Straight):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pooler = nn.Linear(8, 8)
+
+        def forward(self, items: Tensor) -> Tensor:
+            made = super().forward(items)
+            self.pooler(made)
+            return made
+
+    anatomy = dissect(wrap(Pooled()), torch.rand(2, 8))
+    assert len(anatomy.parts) == 4
+    assert anatomy.everywhere == ()
+    assert [number for number, part in enumerate(anatomy.parts) if "pooler.weight" in part.tensors] == [3]
+
+
 def test_flops_are_counted_part_by_part() -> None:
     module = import_timm().create_model("resnet18")
     anatomy = dissect(wrap(module, pooled_features(module)), torch.rand(2, 3, 224, 224))

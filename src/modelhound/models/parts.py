@@ -127,7 +127,7 @@ def _describe(
     num_items = len(seen.result)
     state = dict(all_tensors(network.module))
     called = {call.path for call in calls}
-    always = {call.path for call in calls if not call.follows_data}  # run for every part, such as one for positions
+    always = _run_for_later_parts(calls, cuts)
     owners = {name: _owner(name, watched.paths) for name in state}
     for name, owner in owners.items():
         # asked for without calling the module that has it, such as a table of positions: then it is the network's own
@@ -167,6 +167,16 @@ def _describe(
         result_shape=tuple(seen.result.shape[1:]),
         everywhere=tuple(name for name, owner in owners.items() if owner is None) if cuts else (),
     )
+
+
+def _run_for_later_parts(calls: Sequence[Call], cuts: Sequence[int]) -> set[str]:
+    """Modules that do not look at the items, such as one for positions, and are called before the last part begins.
+
+    After that nobody else runs them: a pooler that nobody asks is the last part's alone, or near-copies that differ in it would
+    have no part in common.
+    """
+    last = cuts[-1] if cuts else -1
+    return {call.path for number, call in enumerate(calls) if not call.follows_data and number <= last}
 
 
 def all_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
