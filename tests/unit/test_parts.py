@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -307,6 +308,52 @@ def test_what_is_made_of_a_networks_output_is_part_of_the_architecture() -> None
     hashes = [dissect(wrap(module, each), images).architecture for each in (mean_times(1), mean_times(2), largest)]
     assert len(set(hashes)) == 3
     assert dissect(wrap(module, mean_times(1)), images).architecture == hashes[0]
+
+
+class Picked:
+    """A function that knows what it was made with, like `partial`."""
+
+    def __init__(self, module: nn.Module, places: list[int]) -> None:
+        self.module, self.places = module, places
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return self.read(images)
+
+    def read(self, images: Tensor) -> Tensor:
+        made: Tensor = self.module(images).mean((2, 3))
+        return made[:, self.places]
+
+
+def closing_over(module: nn.Module, held: Any) -> Callable[[Tensor], Tensor]:
+    return lambda images: module(images).mean((2, 3)) @ (held if isinstance(held, Tensor) else torch.eye(4)[:, held])
+
+
+def by_default(module: nn.Module, held: list[int]) -> Callable[[Tensor], Tensor]:
+    return lambda images, places=held: module(images).mean((2, 3))[:, places]
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (closing_over, ([0, 1], [2, 3])),
+        (closing_over, (torch.ones(4, 2), torch.eye(4)[:, :2])),
+        (by_default, ([0, 1], [2, 3])),
+        (Picked, ([0, 1], [2, 3])),
+        (lambda module, held: Picked(module, held).read, ([0, 1], [2, 3])),
+    ],
+    ids=["a list", "a tensor", "a default", "an object", "a method"],
+)
+def test_whatever_a_function_of_the_output_was_made_with_is_part_of_the_architecture(
+    make: Callable[[nn.Module, Any], Callable[[Tensor], Tensor]], settings: tuple[Any, Any]
+) -> None:
+    """Or the second of two networks would be run as the first; near-copies, which were made with the same, are one."""
+
+    def hash_of(held: Any) -> str:
+        module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+        return dissect(wrap(module, make(module, held)), torch.rand(2, 3, 8, 8)).architecture
+
+    one, other = settings
+    assert hash_of(one) == hash_of(one) != hash_of(other)
 
 
 class Bent(nn.Module):
