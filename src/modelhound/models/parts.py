@@ -36,7 +36,8 @@ from modelhound.models.watching import Seen, Watched, observe, record_outputs
 
 __all__ = ["PROBE_TOKENS", "Anatomy", "Inputs", "Part", "RunPart", "all_tensors", "dissect", "run_part", "running"]
 
-_SAYS_NOTHING = frozenset({"num_classes", *vars(nn.Module())})  # of what a module's attributes are called
+# Of what attributes of modules are called; the middle two are of transformers: where it was, how its file names tensors.
+_SAYS_NOTHING = frozenset({"num_classes", "name_or_path", "_weight_conversions", *vars(nn.Module())})
 _WRITES_INTO_STAND_IN = "more than one element of the written-to tensor"  # torch's words for a tensor without memory
 
 
