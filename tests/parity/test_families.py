@@ -76,6 +76,14 @@ VISION: dict[str, dict[str, Any]] = {
     "CLIPVisionConfig": _SMALL_ENCODER,
     "SiglipVisionConfig": _SMALL_ENCODER,
     "ViTMAEConfig": _SMALL_ENCODER,  # leaves patches out and shuffles them, unless it is told not to
+    "HieraConfig": {  # would, in its training
+        "image_size": [32, 32],
+        "embed_dim": 8,
+        "depths": [1, 1, 2],
+        "num_heads": [1, 2, 2],
+        "num_query_pool": 2,
+        "masked_unit_size": [4, 4],
+    },
     "SwinConfig": {
         "image_size": 32,
         "patch_size": 4,
