@@ -324,8 +324,16 @@ class Picked:
         return made[:, self.places]
 
 
+def columns(held: Any) -> Tensor:
+    if isinstance(held, Tensor):
+        return held
+    if isinstance(held, dict):
+        return columns(held["places"])
+    return torch.eye(4)[:, held] if isinstance(held, list) else held()
+
+
 def closing_over(module: nn.Module, held: Any) -> Callable[[Tensor], Tensor]:
-    return lambda images: module(images).mean((2, 3)) @ (held if isinstance(held, Tensor) else torch.eye(4)[:, held])
+    return lambda images: module(images).mean((2, 3)) @ columns(held)
 
 
 def by_default(module: nn.Module, held: list[int]) -> Callable[[Tensor], Tensor]:
@@ -337,11 +345,13 @@ def by_default(module: nn.Module, held: list[int]) -> Callable[[Tensor], Tensor]
     [
         (closing_over, ([0, 1], [2, 3])),
         (closing_over, (torch.ones(4, 2), torch.eye(4)[:, :2])),
+        (closing_over, ({"places": [0, 1]}, {"places": [2, 3]})),
+        (closing_over, (partial(columns, [0, 1]), partial(columns, [2, 3]))),
         (by_default, ([0, 1], [2, 3])),
         (Picked, ([0, 1], [2, 3])),
         (lambda module, held: Picked(module, held).read, ([0, 1], [2, 3])),
     ],
-    ids=["a list", "a tensor", "a default", "an object", "a method"],
+    ids=["a list", "a tensor", "a mapping", "a partial", "a default", "an object", "a method"],
 )
 def test_whatever_a_function_of_the_output_was_made_with_is_part_of_the_architecture(
     make: Callable[[nn.Module, Any], Callable[[Tensor], Tensor]], settings: tuple[Any, Any]
@@ -354,6 +364,16 @@ def test_whatever_a_function_of_the_output_was_made_with_is_part_of_the_architec
 
     one, other = settings
     assert hash_of(one) == hash_of(one) != hash_of(other)
+
+
+class Times:
+    """A function that is an object."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, made: Tensor) -> Tensor:
+        return made * self.factor
 
 
 class Bent(nn.Module):
@@ -377,6 +397,7 @@ def test_functions_that_modules_were_made_with_and_how_often_they_are_called_are
 
     bends: list[Callable[[Tensor], Tensor]] = [torch.relu, torch.tanh]
     bends += [partial(nn.functional.leaky_relu, negative_slope=slope) for slope in (0.1, 0.2)]
+    bends += [Times(factor) for factor in (2.0, 3.0)]
     hashes = [*map(hash_of, bends), hash_of(torch.relu, 2), hash_of(torch.relu, 1, "other")]
     assert len(set(hashes)) == len(hashes)
     assert hash_of(torch.relu) == hashes[0]

@@ -56,11 +56,15 @@ def _settings_of(holder: Any) -> list[tuple[str, Any]]:
 
 
 def _tell(value: Any) -> str:
-    """As text; of what may hold anything, itself among that, only what it is called."""
+    """As text; of functions and objects only what they are called, since they may hold anything, themselves among that."""
     if isinstance(value, _SIMPLE):
         return repr(value)
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_tell, value))}]"
+    if isinstance(value, dict):
+        return f"[{', '.join(sorted(f'{_tell(name)}: {_tell(each)}' for name, each in value.items()))}]"
+    if isinstance(value, functools.partial):
+        return _tell([value.func, value.args, value.keywords])
     if isinstance(value, Tensor) and not isinstance(value, nn.Parameter) and value.layout is torch.strided:
         return hash_tensor(value)  # weights are known beside, and near-copies differ in them
     return str(getattr(value, "__qualname__", type(value).__qualname__))

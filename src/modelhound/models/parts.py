@@ -239,7 +239,7 @@ def _write_down(value: Any) -> str | None:
         return repr([_write_down(each) for each in (value.func, value.args, sorted(value.keywords.items()))])
     if isinstance(value, type):
         return name_class(value)
-    return name_function(value) if callable(value) and hasattr(value, "__qualname__") else None
+    return name_function(value) if callable(value) else None
 
 
 def _prove(
