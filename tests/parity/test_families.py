@@ -76,6 +76,14 @@ VISION: dict[str, dict[str, Any]] = {
     "CLIPVisionConfig": _SMALL_ENCODER,
     "SiglipVisionConfig": _SMALL_ENCODER,
     "ViTMAEConfig": _SMALL_ENCODER,  # leaves patches out and shuffles them, unless it is told not to
+    "HieraConfig": {  # would, in its training
+        "image_size": [32, 32],
+        "embed_dim": 8,
+        "depths": [1, 1, 2],
+        "num_heads": [1, 2, 2],
+        "num_query_pool": 2,
+        "masked_unit_size": [4, 4],
+    },
     "SwinConfig": {
         "image_size": 32,
         "patch_size": 4,
@@ -240,6 +248,37 @@ def test_networks_that_differ_in_their_configuration_alone_are_kept_apart(
 ) -> None:
     one, other = write_encoder(tmp_path / "one", family), write_encoder(tmp_path / "other", family, **changes)
     assert_equal_features(texts, f"file:{one}", f"file:{other}", least_parts=1)
+
+
+@pytest.mark.parametrize(
+    ("entries", "names"),
+    [
+        ({}, {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}),
+        ({"position_embedding_type": "absolute", "output_past": True, "tokenizer_class": "BertTokenizer"}, {}),
+        ({"backbone_config": {"_name_or_path": "elsewhere", "width": 3}}, {}),
+    ],
+    ids=["of tensors", "of entries", "of a part"],
+)
+def test_names_that_an_earlier_version_wrote_down_take_nothing_from_what_near_copies_share(
+    tmp_path: Path, texts: Dataset, entries: dict[str, Any], names: dict[str, str]
+) -> None:
+    one, other = write_siblings(tmp_path, "bert")
+    config = json.loads((one / "config.json").read_text())
+    if "backbone_config" in entries:
+        (one / "config.json").write_text(json.dumps({**config, "backbone_config": {"width": 3}}))
+    (other / "config.json").write_text(json.dumps({**config, **entries}))
+    tensors = load_file(other / "model.safetensors")
+    for name, before in names.items():
+        tensors = {each.replace(name, before): tensor for each, tensor in tensors.items()}
+    save_file(tensors, other / "model.safetensors", metadata={"format": "pt"})
+    refs = find_models([f"file:{one}", f"file:{other}"])
+    with Session(texts, ModelSettings(), seed=0, device="cpu", remember=False) as session:
+        session.survey(dict.fromkeys(refs, ""), failed=fail)
+        first, second = (session.specimens[str(ref)] for ref in refs)
+    shared = [mine == theirs for mine, theirs in zip(first.fingerprints, second.fingerprints, strict=True)]
+    assert shared == [True, True, True, False, True], (
+        "of embeddings, three layers and the pooler the last layer differs"
+    )
 
 
 def test_a_model_with_a_trained_pooler_keeps_it_beside_one_without(tmp_path: Path, images: Dataset) -> None:

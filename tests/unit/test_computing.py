@@ -106,6 +106,20 @@ def test_any_other_is_multiplied_as_torch_does(
     assert torch.equal(made, functional.linear(rows, weight, bias))
 
 
+def test_a_tensor_that_knows_itself_how_it_multiplies_is_asked(held_back: None) -> None:
+    class Own(Tensor):
+        """As those of quantised networks, which look like fp32."""
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            if func is functional.linear:
+                return torch.full((5, 7, 96), 3.0)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    with computing_features("cpu", WIDE):
+        assert bool((functional.linear(ROWS, WEIGHT.as_subclass(Own), BIAS) == 3).all())
+
+
 def test_the_library_depends_on_the_cpu_and_a_gpu_is_left_alone(
     held_back: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -229,6 +230,25 @@ def test_a_tensor_that_is_asked_for_without_a_call_is_the_networks_own() -> None
         assert torch.equal(by_parts(network, anatomy, items), network.extract(items))
 
 
+def test_a_pooler_that_nobody_asks_belongs_to_the_last_part_alone() -> None:
+    """Near-copies often differ in it: in the first part it would leave them nothing to share."""
+
+    class Pooled(Straight):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pooler = nn.Linear(8, 8)
+
+        def forward(self, items: Tensor) -> Tensor:
+            made = super().forward(items)
+            self.pooler(made)
+            return made
+
+    anatomy = dissect(wrap(Pooled()), torch.rand(2, 8))
+    assert len(anatomy.parts) == 4
+    assert anatomy.everywhere == ()
+    assert [number for number, part in enumerate(anatomy.parts) if "pooler.weight" in part.tensors] == [3]
+
+
 def test_flops_are_counted_part_by_part() -> None:
     module = import_timm().create_model("resnet18")
     anatomy = dissect(wrap(module, pooled_features(module)), torch.rand(2, 3, 224, 224))
@@ -290,6 +310,72 @@ def test_what_is_made_of_a_networks_output_is_part_of_the_architecture() -> None
     assert dissect(wrap(module, mean_times(1)), images).architecture == hashes[0]
 
 
+class Picked:
+    """A function that knows what it was made with, like `partial`."""
+
+    def __init__(self, module: nn.Module, places: list[int]) -> None:
+        self.module, self.places = module, places
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return self.read(images)
+
+    def read(self, images: Tensor) -> Tensor:
+        made: Tensor = self.module(images).mean((2, 3))
+        return made[:, self.places]
+
+
+def columns(held: Any) -> Tensor:
+    if isinstance(held, Tensor):
+        return held
+    if isinstance(held, dict):
+        return columns(held["places"])
+    return torch.eye(4)[:, held] if isinstance(held, list) else held()
+
+
+def closing_over(module: nn.Module, held: Any) -> Callable[[Tensor], Tensor]:
+    return lambda images: module(images).mean((2, 3)) @ columns(held)
+
+
+def by_default(module: nn.Module, held: list[int]) -> Callable[[Tensor], Tensor]:
+    return lambda images, places=held: module(images).mean((2, 3))[:, places]
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (closing_over, ([0, 1], [2, 3])),
+        (closing_over, (torch.ones(4, 2), torch.eye(4)[:, :2])),
+        (closing_over, ({"places": [0, 1]}, {"places": [2, 3]})),
+        (closing_over, (partial(columns, [0, 1]), partial(columns, [2, 3]))),
+        (by_default, ([0, 1], [2, 3])),
+        (Picked, ([0, 1], [2, 3])),
+        (lambda module, held: Picked(module, held).read, ([0, 1], [2, 3])),
+    ],
+    ids=["a list", "a tensor", "a mapping", "a partial", "a default", "an object", "a method"],
+)
+def test_whatever_a_function_of_the_output_was_made_with_is_part_of_the_architecture(
+    make: Callable[[nn.Module, Any], Callable[[Tensor], Tensor]], settings: tuple[Any, Any]
+) -> None:
+    """Or the second of two networks would be run as the first; near-copies, which were made with the same, are one."""
+
+    def hash_of(held: Any) -> str:
+        module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+        return dissect(wrap(module, make(module, held)), torch.rand(2, 3, 8, 8)).architecture
+
+    one, other = settings
+    assert hash_of(one) == hash_of(one) != hash_of(other)
+
+
+class Times:
+    """A function that is an object."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, made: Tensor) -> Tensor:
+        return made * self.factor
+
+
 class Bent(nn.Module):
     """A layer, as often as somebody says, and a function of what comes out."""
 
@@ -311,6 +397,7 @@ def test_functions_that_modules_were_made_with_and_how_often_they_are_called_are
 
     bends: list[Callable[[Tensor], Tensor]] = [torch.relu, torch.tanh]
     bends += [partial(nn.functional.leaky_relu, negative_slope=slope) for slope in (0.1, 0.2)]
+    bends += [Times(factor) for factor in (2.0, 3.0)]
     hashes = [*map(hash_of, bends), hash_of(torch.relu, 2), hash_of(torch.relu, 1, "other")]
     assert len(set(hashes)) == len(hashes)
     assert hash_of(torch.relu) == hashes[0]

@@ -15,11 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from modelhound.models.tensor_hashes import hash_tensor
+
 __all__ = ["LIBRARIES", "name_class", "name_function"]
 
 LIBRARIES = ("torch", "timm", "transformers", "torchvision")
 _KNOWN_BY_VERSION = frozenset({*LIBRARIES, "modelhound", *sys.stdlib_module_names})
-_SIMPLE = (bool, int, float, str, tuple)
+_SIMPLE = (bool, int, float, str)
 _EMPTY = types.CellType()
 
 
@@ -29,15 +34,40 @@ def name_class(kind: type) -> str:
 
 
 def name_function(function: Callable[..., Any]) -> str:
-    """The function, its file, and what it was made with: settings, and other functions."""
+    """The function, its file, and what it was made with: settings, tensors, and other functions."""
     held: list[Any] = []
     if isinstance(function, functools.partial):
         held, function = [*function.args, *function.keywords.items()], function.func
     if not hasattr(function, "__qualname__"):
-        return name_class(type(function))
+        return f"{name_class(type(function))} {_tell([held, _settings_of(function)])}"
     held += [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if cell != _EMPTY]
-    made_with = [each if isinstance(each, _SIMPLE) else getattr(each, "__qualname__", "") for each in held]
-    return f"{function.__qualname__} {_name_module(function.__module__ or '')} {made_with!r}"
+    held += [
+        *(getattr(function, "__defaults__", None) or ()),
+        *(getattr(function, "__kwdefaults__", None) or {}).items(),
+    ]
+    held += _settings_of(getattr(function, "__self__", None))
+    return f"{function.__qualname__} {_name_module(function.__module__ or '')} {_tell(held)}"
+
+
+def _settings_of(holder: Any) -> list[tuple[str, Any]]:
+    """What an object that is called, or has the method that is, was made with; of modules and classes others know."""
+    is_told = isinstance(holder, nn.Module | types.ModuleType | type)
+    return [] if is_told else sorted(getattr(holder, "__dict__", {}).items())
+
+
+def _tell(value: Any) -> str:
+    """As text; of functions and objects only what they are called, since they may hold anything, themselves among that."""
+    if isinstance(value, _SIMPLE):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_tell, value))}]"
+    if isinstance(value, dict):
+        return f"[{', '.join(sorted(f'{_tell(name)}: {_tell(each)}' for name, each in value.items()))}]"
+    if isinstance(value, functools.partial):
+        return _tell([value.func, value.args, value.keywords])
+    if isinstance(value, Tensor) and not isinstance(value, nn.Parameter) and value.layout is torch.strided:
+        return hash_tensor(value)  # weights are known beside, and near-copies differ in them
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def _name_module(name: str) -> str:

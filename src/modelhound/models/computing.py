@@ -27,6 +27,7 @@ from modelhound.models.source import Network
 __all__ = ["computing_features", "linear_library", "quick_linear"]
 
 _LEAST_WEIGHTS = 64 * 64  # of a layer: with fewer, to call oneDNN takes longer than the product
+_PLAIN = (torch.Tensor, nn.Parameter)  # other kinds, such as quantised ones, know themselves how they multiply
 
 
 @contextmanager
@@ -63,7 +64,10 @@ def _has_large_layers(network: Network) -> bool:
 
 
 class _LinearByOneDnn(TorchFunctionMode):
-    """Takes the calls of large linear layers in fp32, whoever makes them; all others go where they always go."""
+    """Takes the calls of large linear layers in fp32; all others go where they always go.
+
+    So do those that torch's own attention makes for itself (`nn.MultiheadAttention`): no function mode sees inside it.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is functional.linear and not kwargs and _is_for_one_dnn(*args):
@@ -102,7 +106,10 @@ def _is_for_one_dnn(rows: Tensor, weight: Tensor, bias: Tensor | None = None) ->
         and rows.ndim > 1
         and rows.numel() > 0
         and all(
-            each.dtype is torch.float32 and each.device.type == "cpu" and each.layout is torch.strided
+            type(each) in _PLAIN
+            and each.dtype is torch.float32
+            and each.device.type == "cpu"
+            and each.layout is torch.strided
             for each in (rows, weight, bias)
             if each is not None
         )

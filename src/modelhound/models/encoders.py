@@ -10,6 +10,7 @@ an encoder too: its tokens are averaged like all others'.
 """
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -38,6 +39,8 @@ _OF_NO_FORWARD = (
     *("dropout", "initializer", "layerdrop", "classifier", "summary", "loss", "task_specific", "checkpointing"),
 )
 """Words in the names of a configuration's entries that features do not depend on."""
+_OF_EARLIER_VERSIONS = {"position_embedding_type", "output_past", "tokenizer_class"}
+"""Entries that files still hold, some of them, after the classes of their configurations have forgotten them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +102,19 @@ def build_encoder(encoder: Encoder, weights: Weights | None, settings: ModelSett
 
 def _what_it_may_read(config: Any) -> str:
     """Of a configuration what a forward may ask for: not what names a model or belongs to its training or its head."""
-    entries = config.to_dict().items()
-    return repr(
-        sorted((name, repr(value)) for name, value in entries if not any(each in name for each in _OF_NO_FORWARD))
-    )
+    forgotten: set[str] = set()
+    if type(config).__module__.startswith("transformers."):  # code of strangers may ask for any entry
+        known = {*dir(type(config)), *inspect.signature(type(config)).parameters}
+        forgotten = _OF_EARLIER_VERSIONS - known
+    return repr(_without_names({name: each for name, each in config.to_dict().items() if name not in forgotten}))
+
+
+def _without_names(value: Any) -> Any:
+    """Entries in order, and likewise those of parts that have a configuration of their own."""
+    if not isinstance(value, dict):
+        return value
+    said = ((str(name), repr(_without_names(each))) for name, each in value.items())
+    return sorted((name, each) for name, each in said if not any(word in name for word in _OF_NO_FORWARD))
 
 
 def _load_config(encoder: Encoder) -> Any:

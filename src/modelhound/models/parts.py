@@ -36,7 +36,8 @@ from modelhound.models.watching import Seen, Watched, observe, record_outputs
 
 __all__ = ["PROBE_TOKENS", "Anatomy", "Inputs", "Part", "RunPart", "all_tensors", "dissect", "run_part", "running"]
 
-_SAYS_NOTHING = frozenset({"num_classes", *vars(nn.Module())})  # of what a module's attributes are called
+# Of what attributes of modules are called; the middle two are of transformers: where it was, how its file names tensors.
+_SAYS_NOTHING = frozenset({"num_classes", "name_or_path", "_weight_conversions", *vars(nn.Module())})
 _WRITES_INTO_STAND_IN = "more than one element of the written-to tensor"  # torch's words for a tensor without memory
 
 
@@ -127,7 +128,7 @@ def _describe(
     num_items = len(seen.result)
     state = dict(all_tensors(network.module))
     called = {call.path for call in calls}
-    always = {call.path for call in calls if not call.follows_data}  # run for every part, such as one for positions
+    always = _run_for_later_parts(calls, cuts)
     owners = {name: _owner(name, watched.paths) for name in state}
     for name, owner in owners.items():
         # asked for without calling the module that has it, such as a table of positions: then it is the network's own
@@ -167,6 +168,16 @@ def _describe(
         result_shape=tuple(seen.result.shape[1:]),
         everywhere=tuple(name for name, owner in owners.items() if owner is None) if cuts else (),
     )
+
+
+def _run_for_later_parts(calls: Sequence[Call], cuts: Sequence[int]) -> set[str]:
+    """Modules that do not look at the items, such as one for positions, and are called before the last part begins.
+
+    After that nobody else runs them: a pooler that nobody asks is the last part's alone, or near-copies that differ in it would
+    have no part in common.
+    """
+    last = cuts[-1] if cuts else -1
+    return {call.path for number, call in enumerate(calls) if not call.follows_data and number <= last}
 
 
 def all_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -228,7 +239,7 @@ def _write_down(value: Any) -> str | None:
         return repr([_write_down(each) for each in (value.func, value.args, sorted(value.keywords.items()))])
     if isinstance(value, type):
         return name_class(value)
-    return name_function(value) if callable(value) and hasattr(value, "__qualname__") else None
+    return name_function(value) if callable(value) else None
 
 
 def _prove(

@@ -48,10 +48,10 @@ def image_features(module: "nn.Module", *, use_pooler: bool) -> "Callable[[Tenso
     `use_pooler` is for the caller to say: a pooler whose weights were not in the checkpoint is noise.
     """
     has_class_token = any(name.endswith("cls_token") for name, _ in module.named_parameters())
-    shuffles = "noise" in inspect.signature(module.forward).parameters
+    num_shuffled = _num_patches(module) if "noise" in inspect.signature(module.forward).parameters else None
 
     def extract(images: "Tensor") -> "Tensor":
-        output = module(pixel_values=images, **(_unshuffled(module, images) if shuffles else {}))
+        output = module(pixel_values=images, **({} if num_shuffled is None else _unshuffled(images, num_shuffled)))
         pooled = getattr(output, "pooler_output", None)
         if use_pooler and pooled is not None:
             return pooled.flatten(1)  # type: ignore[no-any-return]  # some keep the places, [items, channels, 1, 1]
@@ -63,13 +63,18 @@ def image_features(module: "nn.Module", *, use_pooler: bool) -> "Callable[[Tenso
     return extract
 
 
-def _unshuffled(module: "nn.Module", images: "Tensor") -> "dict[str, Tensor]":
+def _unshuffled(images: "Tensor", num_patches: int) -> "dict[str, Tensor]":
     """ViTMAE takes patches in the order of random numbers unless it is given some; these leave them where they are."""
     import torch
 
-    embeddings: Any = module.embeddings
-    places = torch.arange(embeddings.patch_embeddings.num_patches, device=images.device, dtype=torch.float32)
+    places = torch.arange(num_patches, device=images.device, dtype=torch.float32)
     return {"noise": places.expand(len(images), -1)}
+
+
+def _num_patches(module: "nn.Module") -> int | None:
+    """As ViTMAE counts them; None for others, such as Hiera, which uses random numbers in its training alone."""
+    patches: Any = getattr(getattr(module, "embeddings", None), "patch_embeddings", None)
+    return getattr(patches, "num_patches", None)
 
 
 def _mean(hidden: "Tensor", mask: "Tensor") -> "Tensor":
