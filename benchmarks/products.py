@@ -63,11 +63,14 @@ def layers() -> list[dict[str, Any]]:
     return rows
 
 
+def _bert_config(transformers: Any) -> Any:
+    sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+    return transformers.BertConfig(**sizes)
+
+
 def networks() -> list[dict[str, Any]]:
     transformers, timm = import_transformers(), import_timm()
-    config = transformers.BertConfig(
-        hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
-    )
+    config = _bert_config(transformers)
     encoder = transformers.BertModel(config).eval()
     tokens = torch.randint(0, config.vocab_size, (64, 40))
     rows = [compare("BERT, 6 layers of 384, 64 texts of 40 tokens", lambda: encoder(tokens)[0])]
@@ -83,6 +86,28 @@ def networks() -> list[dict[str, Any]]:
     return rows
 
 
+def learning() -> list[dict[str, Any]]:
+    """A step of fine-tuning: forward and backward."""
+    transformers, timm = import_transformers(), import_timm()
+    encoder = transformers.BertModel(
+        _bert_config(transformers), add_pooling_layer=False
+    ).eval()  # nothing left out at random
+    tokens = torch.randint(0, 30_000, (32, 40))
+    network, images = timm.create_model("vit_small_patch16_224", num_classes=10), torch.randn(8, 3, 224, 224)
+
+    def step(module: torch.nn.Module, forward: Callable[[], torch.Tensor]) -> torch.Tensor:
+        module.zero_grad()
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            made = forward()
+            made.square().mean().backward()
+        return made.detach()
+
+    return [
+        compare("learning: the same BERT, 32 texts of 40 tokens", lambda: step(encoder, lambda: encoder(tokens)[0])),
+        compare("learning: the same ViT, 8 images", lambda: step(network, lambda: network(images))),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=count_cores())
@@ -91,7 +116,7 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     torch.manual_seed(0)
     keep_freed_memory()
-    rows = layers() + networks()
+    rows = layers() + networks() + learning()
     if asked.json:
         print(json.dumps({"machine": to_plain(describe_machine()), "threads": asked.threads, "rows": rows}, indent=1))
         return

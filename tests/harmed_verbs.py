@@ -26,8 +26,10 @@ def write_photos(folder: Path) -> str:
     for number in range(24):
         path = folder / "photos" / "ab"[number % 2] / f"{number:02}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            path.write_bytes(encoded(number, size=(64, 48)))
+        if not path.exists():  # whole at once, since whoever writes it may be killed
+            unfinished = folder / "photo.part"
+            unfinished.write_bytes(encoded(number, size=(64, 48)))
+            unfinished.replace(path)
     return str(folder / "photos")
 
 

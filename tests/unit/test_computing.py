@@ -1,6 +1,7 @@
 """Who multiplies in linear layers where features are made, and that it is always the right product."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from modelhound import compat
 from modelhound.data import Preprocessing
 from modelhound.models import Network, computing
-from modelhound.models.computing import computing_features, linear_library
+from modelhound.models.computing import computing_features, linear_library, quick_linear
+from modelhound.training import fine_tune
+from train_things import FORM, SIDE, brightness, quick
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch was built without oneDNN")
 ROWS, WEIGHT, BIAS = torch.randn(5, 7, 128), torch.randn(96, 128), torch.randn(96)
@@ -148,11 +151,49 @@ def test_mkl_is_held_back_on_cpus_with_avx512_that_intel_did_not_make(
     assert compat.is_mkl_held_back.__wrapped__() is is_held_back
 
 
-def test_who_learns_or_computes_in_bf16_is_left_alone(held_back: None) -> None:
-    weight = WEIGHT.clone().requires_grad_()
-    with computing_features("cpu", WIDE), torch.inference_mode(mode=False), torch.enable_grad():
-        functional.linear(ROWS, weight, BIAS).sum().backward()
-    assert weight.grad is not None
+@pytest.mark.parametrize("loss", ["sum", "squares", "cut"])
+@pytest.mark.parametrize("learns", ["all", "no bias", "weight alone", "rows alone"])
+def test_slopes_are_those_of_the_exact_product(held_back: None, loss: str, learns: str) -> None:
+    def slopes(dtype: torch.dtype) -> list[Tensor | None]:
+        rows, weight, bias = (each.to(dtype, copy=True) for each in (ROWS, WEIGHT, BIAS))
+        learning = {"all": (rows, weight, bias), "no bias": (rows, weight), "weight alone": (weight,)}.get(
+            learns, (rows,)
+        )
+        for each in learning:
+            each.requires_grad_()
+        made = functional.linear(rows, weight, None if learns == "no bias" else bias)
+        {"sum": made, "squares": made.square(), "cut": made[:, 1:4, ::2]}[loss].sum().backward()
+        return [each.grad for each in (rows, weight, bias)]
+
+    exact = slopes(torch.float64)
+    with quick_linear("cpu", WIDE)(), Calls() as calls:
+        found = slopes(torch.float32)
+    assert calls.names.count("mkldnn::_linear_pointwise") == {"all": 3, "no bias": 3}.get(learns, 2)
+    for one, other in zip(found, exact, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-3)
+
+
+def test_a_network_learns_by_either_library_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = brightness(tmp_path / "photos")
+    losses, counts = {}, {}
+    for is_held_back in (False, True):
+        monkeypatch.setattr(computing, "is_mkl_held_back", lambda is_held_back=is_held_back: is_held_back)
+        torch.manual_seed(0)
+        layers = [nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU()]
+        module = nn.Sequential(*layers)
+        network = Network(module=module, extract=module, preprocessing=FORM)
+        with Calls() as calls:
+            trained = fine_tune(network, dataset, quick(epochs=2))
+        losses[is_held_back], counts[is_held_back] = trained.losses, calls.names.count("mkldnn::_linear_pointwise")
+    assert counts[False] == 0
+    assert counts[True] > 4 * len(losses[True])  # forward and backward of both layers, and testing
+    assert losses[True] == pytest.approx(losses[False], rel=1e-4)
+    assert losses[True] != losses[False]
+
+
+def test_who_computes_in_bf16_is_left_alone(held_back: None) -> None:
     with computing_features("cpu", WIDE), torch.autocast("cpu", dtype=torch.bfloat16), Calls() as calls:
         functional.linear(ROWS, WEIGHT, BIAS)
     assert "mkldnn::_linear_pointwise" not in calls.names
