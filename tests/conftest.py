@@ -1,12 +1,17 @@
 """Fixtures every test may use. Each test gets its own cache and working folder, so that nothing leaks between them."""
 
 import os
+import signal
 
 # Read when numpy and torch are loaded, so before anything else here: without it, a second busy process makes the suite several
 # times slower (see compat.wait_asleep), and products of numpy take four times the work in threads that wait for each other.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if "PYTEST_XDIST_WORKER" in os.environ:  # there is one for each core
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell has what it runs in the background ignore Ctrl-C, which every process that a test starts would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Callable
 from pathlib import Path

@@ -319,12 +319,12 @@ def _collect(
 
 
 def _clean_up(asked: PointRequest) -> None:
-    """Leave nothing to the next point but the network."""
+    """Leave nothing to the next point but the network: what is freed meanwhile would be missing in its peak."""
     import torch
 
     if asked.compile:
         torch._dynamo.reset()
         _kept.forget()
+    gc.collect()
     if asked.point.device.startswith("cuda"):
-        gc.collect()
         torch.cuda.empty_cache()
