@@ -3,7 +3,8 @@
 In:  the name of a pool
 Out: references of its models, and of its data
 Nothing here is timed. Weights are random: the first model of an architecture is drawn, each further one copies a random earlier
-one and draws its last blocks again, as many as `differ` says on average.
+one and draws its last blocks again, as many as `differ` says on average. No block is left switched off, as it is when training
+begins.
 """
 
 import csv
@@ -13,9 +14,12 @@ import os
 import random
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelhound.meter import count_cores
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["NUM_CLASSES", "POOLS", "make_items", "make_models", "relabel"]
 
@@ -97,6 +101,7 @@ POOLS: dict[str, dict[str, Any]] = {
 }
 _ENCODER = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
 _VOCABULARY_SIZE, _MAX_TOKENS = 8000, 128
+_ASLEEP = 1e-3  # BatchNorm's scale begins at 0 in ResNets, that of whole blocks at 1e-6 in ConvNeXt
 _SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 
 
@@ -139,7 +144,13 @@ def _write_timm(place: Path, name: str, pool: dict[str, Any]) -> "dict[str, Any]
         "pretrained_cfg": {key: fed[key] for key in keep if key in fed},
     }
     (place / "config.json").write_text(json.dumps(config))
-    return {key: tensor.clone() for key, tensor in module.state_dict().items()}
+    return {key: _awaken(key, tensor) for key, tensor in module.state_dict().items()}
+
+
+def _awaken(name: str, tensor: "torch.Tensor") -> "torch.Tensor":
+    """Scales by which a block begins as an identity, as training leaves them: at zero, copies that differ compute the same."""
+    is_scale = tensor.ndim == 1 and name.endswith(("weight", "gamma"))
+    return tensor.new_full(tensor.shape, 0.5) if is_scale and tensor.abs().max() < _ASLEEP else tensor.clone()
 
 
 def _write_encoder(place: Path) -> "dict[str, Any]":

@@ -1,6 +1,5 @@
 """Trainings that benchmarks/quality_stacked.py runs as one give what they give one by one."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -8,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from benchmark_scripts import load_script
 from finals_networks import write_coloured, write_networks
 from modelhound.analysis.trials import draw_folds
 from modelhound.data import open_dataset
@@ -19,13 +19,7 @@ from modelhound.settings import ModelSettings
 
 @pytest.fixture
 def stacked() -> ModuleType:
-    file = Path(__file__).parents[2] / "benchmarks" / "quality_stacked.py"
-    specification = importlib.util.spec_from_file_location("quality_stacked", file)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_script("quality_stacked")
 
 
 def test_a_pile_gives_what_its_networks_give_one_by_one(stacked: ModuleType, tmp_path: Path) -> None:

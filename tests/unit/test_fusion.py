@@ -1,19 +1,14 @@
 """One opinion from many (benchmarks/quality_fusion.py): when it is worth having, and that it learns from other pools only."""
 
 import dataclasses
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "quality_fusion.py"
-SPECIFICATION = importlib.util.spec_from_file_location(FILE.stem, FILE)
-assert SPECIFICATION is not None
-assert SPECIFICATION.loader is not None
-fusion = importlib.util.module_from_spec(SPECIFICATION)
-SPECIFICATION.loader.exec_module(fusion)
+from benchmark_scripts import load_script
+
+fusion = load_script("quality_fusion")
 Pool, fuse, judge_fusion = fusion.Pool, fusion.fuse, fusion.judge_fusion
 learn_fusion, weighted_agreement = fusion.learn_fusion, fusion.weighted_agreement
 
