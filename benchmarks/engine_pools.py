@@ -3,8 +3,9 @@
 In:  the name of a pool
 Out: references of its models, and of its data
 Nothing here is timed. Weights are random: the first model of an architecture is drawn, each further one copies a random earlier
-one and draws its last blocks again, as many as `differ` says on average. No block is left switched off, as it is when training
-begins.
+one and draws its last blocks again, as many as `differ` says on average. In two ways they are like weights that have been
+trained: no block is switched off, and BatchNorm's statistics are those of pictures, without which items hardly differ any more
+after fifty blocks.
 """
 
 import csv
@@ -101,7 +102,8 @@ POOLS: dict[str, dict[str, Any]] = {
 }
 _ENCODER = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
 _VOCABULARY_SIZE, _MAX_TOKENS = 8000, 128
-_ASLEEP = 1e-3  # BatchNorm's scale begins at 0 in ResNets, that of whole blocks at 1e-6 in ConvNeXt
+_SWITCHED_OFF = 1e-3  # BatchNorm's scale begins at 0 in ResNets, that of whole blocks at 1e-6 in ConvNeXt
+_SETTLING_ITEMS = 40
 _SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 
 
@@ -118,17 +120,23 @@ def make_models(folder: str, pool: dict[str, Any], seed: int = 0) -> list[str]:
         torch.manual_seed(seed + number)
         place = Path(folder) / f"{number:02}-{name}"
         place.mkdir(parents=True)
-        state = _write_encoder(place) if pool.get("modality") == "text" else _write_timm(place, name, pool)
+        module = _write_encoder(place) if pool.get("modality") == "text" else _write_timm(place, name, pool)
+        fresh = None
         if born.get(name) and pool["differ"] < 1:
-            state = _descend(draw.choice(born[name]), pool["differ"], draw)
+            state, fresh = _descend(draw.choice(born[name]), pool["differ"], draw)
+            module.load_state_dict(state)
+        _settle(module, fresh, side=pool.get("side", 224))
+        state = {key: tensor.detach().cpu().clone() for key, tensor in module.state_dict().items()}
         born.setdefault(name, []).append(state)
         save_file(state, place / "model.safetensors", metadata={"format": "pt"})
         references.append(f"file:{place}")
     return references
 
 
-def _write_timm(place: Path, name: str, pool: dict[str, Any]) -> "dict[str, Any]":
-    """The configuration of a network as timm pushes it to the hub, and weights for it."""
+def _write_timm(place: Path, name: str, pool: dict[str, Any]) -> "torch.nn.Module":
+    """The configuration of a network as timm pushes it to the hub; a network of that kind, with no block switched off."""
+    import torch
+
     from modelhound.compat import import_timm
 
     options = {"img_size": pool["side"]} if "vit" in name and pool.get("side") else {}
@@ -144,17 +152,37 @@ def _write_timm(place: Path, name: str, pool: dict[str, Any]) -> "dict[str, Any]
         "pretrained_cfg": {key: fed[key] for key in keep if key in fed},
     }
     (place / "config.json").write_text(json.dumps(config))
-    return {key: _awaken(key, tensor) for key, tensor in module.state_dict().items()}
+    with torch.no_grad():
+        for name, scale in module.named_parameters():
+            if scale.ndim == 1 and name.endswith(("weight", "gamma")) and scale.abs().max() < _SWITCHED_OFF:
+                scale.fill_(0.5)
+    return module
 
 
-def _awaken(name: str, tensor: "torch.Tensor") -> "torch.Tensor":
-    """Scales by which a block begins as an identity, as training leaves them: at zero, copies that differ compute the same."""
-    is_scale = tensor.ndim == 1 and name.endswith(("weight", "gamma"))
-    return tensor.new_full(tensor.shape, 0.5) if is_scale and tensor.abs().max() < _ASLEEP else tensor.clone()
+def _settle(module: "torch.nn.Module", fresh: set[str] | None, *, side: int) -> None:
+    """BatchNorm's statistics as a pass over pictures finds them, in these blocks or in all; those of others stay."""
+    import numpy as np
+    import torch
+
+    norms = [
+        norm
+        for name, norm in module.eval().named_modules()
+        if isinstance(norm, torch.nn.BatchNorm2d) and (fresh is None or _block(name) in fresh)
+    ]
+    if not norms:
+        return
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the statistics of what is seen from here on, and nothing of what was there before
+        norm.train()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    drawn = np.stack([_picture(number % NUM_CLASSES, number, side, side) for number in range(_SETTLING_ITEMS)])
+    with torch.no_grad():
+        module.to(device)(torch.from_numpy(drawn).permute(0, 3, 1, 2).to(device, torch.float32) / 127.5 - 1)
 
 
-def _write_encoder(place: Path) -> "dict[str, Any]":
-    """The configuration and tokenizer of an encoder of BERT's kind, and weights that tell texts apart."""
+def _write_encoder(place: Path) -> "torch.nn.Module":
+    """The configuration and tokenizer of an encoder of BERT's kind, and one with weights that tell texts apart."""
     import torch
 
     from modelhound.compat import import_transformers
@@ -169,7 +197,7 @@ def _write_encoder(place: Path) -> "dict[str, Any]":
             torch.nn.init.normal_(parameter, std=0.05)
     config.architectures = ["BertModel"]
     config.save_pretrained(place)
-    return {key: tensor.clone() for key, tensor in module.state_dict().items()}
+    return module
 
 
 @functools.cache
@@ -199,12 +227,12 @@ def _learn_tokenizer() -> Any:
     )
 
 
-def _descend(parent: "dict[str, Any]", differ: float, draw: random.Random) -> "dict[str, Any]":
-    """A copy whose last blocks are drawn again; a pooler that nobody asks stays."""
+def _descend(parent: "dict[str, Any]", differ: float, draw: random.Random) -> "tuple[dict[str, Any], set[str]]":
+    """A copy whose last blocks are drawn again, and which these are; a pooler that nobody asks stays."""
     blocks = [block for block in dict.fromkeys(map(_block, parent)) if block != "pooler"]
     share = min(1.0, max(0.0, draw.gauss(differ, differ / 3)))
     fresh = set(blocks[len(blocks) - max(1, round(share * len(blocks))) :])
-    return {key: _redraw(tensor) if _block(key) in fresh else tensor for key, tensor in parent.items()}
+    return {key: _redraw(tensor) if _block(key) in fresh else tensor for key, tensor in parent.items()}, fresh
 
 
 def _redraw(tensor: Any) -> Any:
@@ -257,12 +285,20 @@ def _write_texts(path: Path, num_items: int) -> str:
 
 
 def _draw_image(job: tuple[Path, int, int, bool]) -> None:
-    """Waves of the class's colours and directions under noise: about 70 KB as a JPEG, like a photo; a small one, 1 KB."""
-    import numpy as np
+    """About 70 KB as a JPEG, like a photo; a small one, 1 KB."""
     from PIL import Image
 
     folder, label, number, small = job
     width, height = (28, 28) if small else (500, 375)
+    place = folder / f"class{label}" / f"{number:05}.jpg"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(_picture(label, number, width, height)).save(place, quality=88)
+
+
+def _picture(label: int, number: int, width: int, height: int) -> Any:
+    """Waves of the class's colours and directions under noise."""
+    import numpy as np
+
     generator = np.random.default_rng(number)
     across, down = np.meshgrid(np.linspace(0, 1, width), np.linspace(0, 1, height))
     angle = label * 0.6 + generator.normal(0, 0.5)
@@ -276,6 +312,4 @@ def _draw_image(job: tuple[Path, int, int, bool]) -> None:
         + 30 * generator.normal(size=3)
         + 22 * generator.normal(size=(height, width, 3))
     )
-    place = folder / f"class{label}" / f"{number:05}.jpg"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(place, quality=88)
+    return picture.clip(0, 255).astype(np.uint8)
