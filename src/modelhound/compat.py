@@ -24,17 +24,22 @@ torch gives products in fp32 to MKL, which on CPUs that Intel did not make keeps
 torch carries too and gives its convolutions to, asks the CPU: with AVX-512 it is about twice as fast on an AMD EPYC
 (benchmarks/results/products_*). `is_mkl_held_back` says where that is so, `linear_by_one_dnn` is the product.
 
+torch divides every product among its threads, however small it is. Where it is small, to hand out the pieces takes longer than
+they do, and on a busy machine many times as long: `one_thread` does without, as torch's own loader processes do. What one
+thread tells torch of this becomes the default of threads that are started later; `threads_kept` takes care of that.
+
 Python looks for unused objects among all there are whenever many new ones have been made. What these packages consist of,
 some hundred thousand objects, lives as long as the process; it is set aside, or each of these looks would take 0.1 to 0.2 s.
 """
 
+import contextlib
 import ctypes
 import functools
 import gc
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -55,6 +60,8 @@ __all__ = [
     "keep_freed_memory",
     "linear_by_one_dnn",
     "load_libraries",
+    "one_thread",
+    "threads_kept",
     "torchvision_ops_available",
     "wait_asleep",
 ]
@@ -164,6 +171,28 @@ def wait_asleep() -> bool:
         for name, value in WAITING_ASLEEP.items():
             os.environ.setdefault(name, value)
     return True
+
+
+@contextlib.contextmanager
+def threads_kept() -> Iterator[None]:
+    """Whatever is told torch meanwhile, this thread and those that it starts later have as many threads as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """What this thread asks of torch, it does by itself."""
+    import torch
+
+    with threads_kept():
+        torch.set_num_threads(1)
+        yield
 
 
 @functools.cache

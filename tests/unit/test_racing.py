@@ -93,11 +93,23 @@ def test_models_that_differ_by_no_more_than_chance_all_have_one() -> None:
 
 
 def test_models_that_gain_differently_are_dropped_with_more_care() -> None:
-    """Every item tells them apart by 0.1; gains of 0.1 and 0.3 spread by 0.141, and so the two by 0.2 from each other."""
-    scores, gains = np.stack([np.full(400, 0.5), np.full(400, 0.4)]), np.repeat([[0.1], [0.3]], 50, axis=1)
+    """Every item tells them apart by 0.1, a variance of 0.005; gains of 0.1 and 0.16 explain 0.0018 of it, so that 0.64 is left.
+
+    That is 0.064, and the two may still move from each other by 0.06: they are 1.07 deviations apart.
+    """
+    scores, gains = np.stack([np.full(400, 0.5), np.full(400, 0.4)]), np.repeat([[0.1], [0.16]], 50, axis=1)
     assert judge_rung(stand("ab", scores), top=1, risk=0.05, seed=0)[1].chance == 0
     chance = judge_rung(stand("ab", scores, gains), top=1, risk=0.05, seed=0)[1].chance
-    assert chance == pytest.approx(0.309, abs=0.02)  # half a deviation
+    assert chance == pytest.approx(0.143, abs=0.02)
+
+
+def test_models_that_gains_put_in_any_order_all_have_a_chance() -> None:
+    """Scores 0.04 apart with no chance in them, and gains that spread by as much: near-copies on few items."""
+    scores = np.repeat(np.linspace(0.3, 0.7, 11)[:, None], 400, axis=1)
+    gains = np.repeat(np.array([[0.0, 0.3, 0.1, 0.4, 0.2, 0.2, 0.2, 0.0, 0.3, 0.1, 0.4]]).T, 50, axis=1)
+    verdicts = judge_rung(stand("abcdefghijk", scores, gains), top=2, risk=0.01, seed=0)
+    assert all(verdict.stays for verdict in verdicts)
+    assert verdicts[0].chance > 0.05  # of 2 in 11, were they the same; 0.005 where scores are taken as they are
 
 
 def test_that_better_models_gain_more_is_no_reason_to_keep_worse_ones() -> None:

@@ -45,6 +45,7 @@ def test_the_public_names_are_these() -> None:
     assert scores.__all__ == [
         *("MOST_TOGETHER", "Begun", "FeatureSet", "Groundwork", "Score", "Scores", "begin", "finish", "score"),
         "scoring_bytes",
+        "suits_one_thread",
     ]
 
 
@@ -421,3 +422,19 @@ def test_classes_without_any_spread_have_labels_that_are_certain(num_features: i
         means = torch.randn(3, num_features, generator=torch.Generator().manual_seed(seed))
         given = FeatureSet(features=means[labels], targets=labels, num_classes=3)
         assert score(given, ["sfda"], seed=0).values["sfda"].value == pytest.approx(0.0, abs=1e-3)
+
+
+def test_small_features_are_scored_alike_however_many_threads_there_are() -> None:
+    """To the last bit: several models that are scored at once have a thread each, one by itself may have them all."""
+    before = torch.get_num_threads()
+    found = []
+    for num_threads in (1, 2):
+        torch.set_num_threads(num_threads)
+        try:
+            found.append(score(_random(300, 64, 5), DEFAULT_SCORERS, seed=0).values)
+            assert torch.get_num_threads() == num_threads
+        finally:
+            torch.set_num_threads(before)
+    assert {name: each.value for name, each in found[0].items()} == {
+        name: each.value for name, each in found[1].items()
+    }

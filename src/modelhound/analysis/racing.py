@@ -5,12 +5,12 @@ Out: for each model its chance of being among the best `top` in the end, and who
 Nothing here runs a model. All models answered the same items, so items are resampled for all at once (a paired bootstrap).
 
 Three things are foreseen from a rung, and benchmarks/races.py checks what comes of them:
-- Models that lie no further apart than the choice of items explains are mostly alike: scores are drawn towards their mean, all
-  the more the less they differ beyond that (a normal prior, fitted to the models at hand).
-- Which items there were: resampling, widened a little.
 - Models gain differently from more items, and near-copies may even come in the opposite order at first. Gains shrink by about
   half each time that items double, so that all that is still to come differs between models about as much as the last doubling
   did, which is looked at. That better models gain more is no reason to keep worse ones, and is taken out.
+- Models that lie no further apart than the choice of items and such gains explain are mostly alike: scores are drawn towards
+  their mean, all the more the less they differ beyond that (a normal prior, fitted to the models at hand).
+- Which items there were: resampling, widened a little.
 """
 
 import math
@@ -38,7 +38,7 @@ CLOSE = 0.003
 
 _MOST_CLOSE = 3
 _WIDENING = 1.2
-_LEAST_TRUST = 0.1  # in differences between models that the choice of items could explain
+_LEAST_TRUST = 0.1  # in differences between models that something else could explain
 _BLIND_WIDENING = 1.5  # where nobody knows what models gained
 _LEAST_GAINS = 20
 _LEAST_ITEMS = 100
@@ -137,16 +137,23 @@ def judge_rung(evidence: Mapping[str, Evidence], *, top: int, risk: float, seed:
 def _foresee(evidence: Sequence[Evidence], item_scores: Floats, seed: int) -> Floats:
     """Scores that the models [rows] may have in the end, as many times as items are resampled [columns]."""
     scores: Floats = item_scores.mean(axis=1)
-    variance = float(scores.var(ddof=1))
-    trust = max(_LEAST_TRUST, 1 - variance_by_chance(item_scores) / variance) if variance else 1.0
-    believed: Floats = scores.mean() + trust * (scores - scores.mean())
-    deviations: Floats = math.sqrt(trust) * (resample_means(item_scores, seed=seed) - scores[:, None])
+    variance, by_chance = float(scores.var(ddof=1)), variance_by_chance(item_scores)
     item_gains = np.stack([each.item_gains for each in evidence])
-    if item_gains.shape[1] < _LEAST_GAINS:
+    is_blind = item_gains.shape[1] < _LEAST_GAINS
+    spread = 0.0 if is_blind else spread_of_gains(item_gains, np.array([each.other_score for each in evidence]))
+    believed: Floats = scores.mean() + _trust(variance, by_chance + spread**2) * (scores - scores.mean())
+    deviations: Floats = math.sqrt(_trust(variance, by_chance)) * (
+        resample_means(item_scores, seed=seed) - scores[:, None]
+    )
+    if is_blind:
         return believed[:, None] + _BLIND_WIDENING * deviations
-    spread = spread_of_gains(item_gains, np.array([each.other_score for each in evidence]))
     own: Floats = np.random.default_rng(seed).normal(0.0, spread, size=deviations.shape)
     return believed[:, None] + _WIDENING * deviations + own
+
+
+def _trust(variance: float, explained: float) -> float:
+    """Of differences between models as much as nothing else explains."""
+    return max(_LEAST_TRUST, 1 - explained / variance) if variance else 1.0
 
 
 def spread_of_gains(item_gains: Floats, scores: Floats) -> float:

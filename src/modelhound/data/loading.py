@@ -13,12 +13,12 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from modelhound.compat import one_thread
 from modelhound.data.batch import Batch
 from modelhound.data.dataset import Dataset
 from modelhound.data.loader_processes import (
@@ -155,7 +155,7 @@ class _Batches:
 
         indices = range(number * self.batch, min((number + 1) * self.batch, len(self.dataset)))
         targets = torch.from_numpy(self.dataset.targets[indices.start : indices.stop])
-        with _one_thread():
+        with one_thread():  # on a busy machine torch's own made one image 40 times slower
             try:
                 if isinstance(self.form, Tokenising):
                     tokens, num_truncated = self._tokens(indices, self.form)
@@ -207,20 +207,6 @@ class _Batches:
     def _tokens(self, indices: Sequence[int], form: Tokenising) -> "tuple[dict[str, Tensor], int]":
         texts = [self.dataset.read(index) for index in indices]
         return tokenise(texts, form)  # type: ignore[arg-type]  # as above
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Without torch's threads: one image is too little work for them, and on a busy machine waiting for each other
-    made it 40 times slower. torch's own workers do the same."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _choose_workers(items: _Batches, prefetch: int = BATCHES_AHEAD, *, on_gpu: bool = False) -> int:

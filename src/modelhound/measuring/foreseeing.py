@@ -16,6 +16,7 @@ from modelhound.data.choosing import choose_balanced, strata
 from modelhound.errors import RequestError, StoreError, explain_error
 from modelhound.features.many import Session
 from modelhound.features.plain import feature_set_of
+from modelhound.measuring.aside import cores_at_once
 from modelhound.measuring.deciding import decide_rungs, describe_plan, open_session
 from modelhound.measuring.scoring import Job
 from modelhound.meter import Meter, seconds_now
@@ -110,14 +111,16 @@ def _width(session: Session) -> int:
 
 
 def _time_scores(job: Job, width: int) -> float:
-    """Seconds to score one model of this width, from made-up features and the real targets."""
+    """Seconds by which a search grows for scoring one more model of this width, from made-up features and the real targets."""
     dataset = job.dataset
     most = _MOST_VALUES[job.device.partition(":")[0]] // width
     # more than there are classes, or each might come once, of which no scorer can say anything
     fewest = max(_FEWEST_ITEMS, len(np.unique(strata(dataset.targets, dataset.task))) + 1)
     num_items = min(len(dataset), max(most, fewest))
     scorers = [name for name in job.scorers if name != "leep"]
-    together = 1 if job.device == "cpu" else min(len(job.models), MOST_TOGETHER)  # that learn at once
+    on_cpu = job.device == "cpu"
+    together = 1 if on_cpu else min(len(job.models), MOST_TOGETHER)  # that learn at once
+    at_once = min(len(job.models), cores_at_once(job, width)) if on_cpu else 1
     seconds = 0.0
     for _ in range(2):  # what is done for the first time takes longer
         features = _feature_set(dataset, _make_up(num_items, width).to(job.device), num_items)
@@ -127,7 +130,7 @@ def _time_scores(job: Job, width: int) -> float:
         with meter.phase("together"):
             finish([begun] * together)
         alone, shared = (each.total for each in meter.samples)
-        seconds = alone + shared / together
+        seconds = (alone + shared / together) / at_once
     return seconds * len(dataset) / num_items
 
 

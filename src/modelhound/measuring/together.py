@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from modelhound.measuring.aside import Aside
+from modelhound.measuring.aside import open_aside
 from modelhound.measuring.deciding import choose_dtype, describe_plan, open_session, settle_in_fp32
 from modelhound.measuring.race import Race
 from modelhound.measuring.scoring import Job
@@ -40,7 +40,7 @@ def _run_race(job: Job) -> dict[str, NDArray[np.float64]]:
     lanes = Lanes()
     with (
         open_session(job, lanes) as session,
-        Aside(job.device, lanes) as aside,
+        open_aside(job, lanes) as aside,
     ):
         aside.warm_up(race.try_scorers)
         session.survey(

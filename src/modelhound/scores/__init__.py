@@ -6,15 +6,19 @@ Nothing here knows models, files or clocks; `timed` lets a caller who owns a clo
 
 What has to be learned can be learned for several models at once, which on a GPU takes hardly longer than for one: `begin` does
 all the rest, and `finish` ends what was begun of any number of models. `score` does both for one.
+
+On a CPU small features are scored by one thread whoever asks, so that the last bits of a score depend on nothing but the
+features: several models may be scored at once then, a core each, which takes less time than to divide each one's products.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 
+from modelhound.compat import one_thread
 from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.scores.algebra import BLOCK_BYTES, Algebra
 from modelhound.scores.feature_set import FeatureSet, Missing, Score
@@ -36,7 +40,10 @@ __all__ = [
     "finish",
     "score",
     "scoring_bytes",
+    "suits_one_thread",
 ]
+
+_FEW_PRODUCTS = 2.5e9  # of items x features x the smaller of both: half a second of one core for all usual scorers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +109,7 @@ def begin(
     _check_finite(feature_set)
     algebra = Algebra(feature_set)
     results: dict[str, Score | Missing | Learning] = {}
-    with torch.no_grad():
+    with torch.no_grad(), _as_many_threads_as_suit(feature_set.features):
         for name in scorers:
             with timed(name):
                 results[name] = REGISTRY[name](algebra, seed=seed)
@@ -116,11 +123,25 @@ def finish(begun: Sequence[Begun], *, timed: Callable[[str], AbstractContextMana
         waiting = [(each, left) for each in results if isinstance(left := each.get(name), Learning)]
         if not waiting:
             continue
-        with timed(name), torch.no_grad():
+        with timed(name), torch.no_grad(), _as_many_threads_as_suit(*(each.features for each in begun)):
             solved = regress([left.problem for _, left in waiting])
             for (each, left), solution in zip(waiting, solved, strict=True):
                 each[name] = left.judge(solution)
     return [_sum_up(each, one.groundwork) for each, one in zip(results, begun, strict=True)]
+
+
+def suits_one_thread(num_items: int, num_features: int) -> bool:
+    """Whether features of this size are scored by one thread on a CPU."""
+    return num_items * num_features * min(num_items, num_features) <= _FEW_PRODUCTS
+
+
+@contextmanager
+def _as_many_threads_as_suit(*features: torch.Tensor) -> Iterator[None]:
+    if all(each.device.type == "cpu" and suits_one_thread(*each.shape) for each in features):
+        with one_thread():
+            yield
+    else:
+        yield
 
 
 def _sum_up(results: Mapping[str, Score | Missing | Learning], groundwork: Groundwork) -> Scores:

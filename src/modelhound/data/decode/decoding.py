@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from modelhound.compat import threads_kept
 from modelhound.data.dataset import Dataset
 from modelhound.data.decode.decoders import Decoder
 from modelhound.data.in_order import work_in_order
@@ -76,7 +77,7 @@ def decode_on_host(
                         kept[row] = form.transform(image)
         return len(rows)
 
-    with _torch_threads_kept():
+    with threads_kept():
         done = 0
         for count in work_in_order(
             work,
@@ -241,18 +242,6 @@ def _explained(dataset: Dataset, position: int) -> Iterator[None]:
     except Exception as error:
         name = dataset.item_names[position]
         raise DataError(f"cannot prepare {name!r}: expected an image, but {type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def _torch_threads_kept() -> Iterator[None]:
-    """What one thread tells torch about the number of its threads becomes the default of threads started later."""
-    import torch
-
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _blocks(num_items: int, size: int) -> list[range]:
