@@ -31,7 +31,7 @@ _SAMPLE_ITEMS = 64
 _LOOKED_AT = 5  # items whose size is asked for
 _PIXELS, _CHARACTERS = 200_000, 200  # of an item, where nobody can look at one
 
-# Of one core, about; see benchmarks/results: prepared_epyc2_202611 (photographs), engine_202611 (an H200, which resizes by
+# Of one core, about; see benchmarks/results: prepared_epyc2_202611 (photographs), engine_log_202611 (an H200, which resizes by
 # matrix products; that it may decode as well is not counted on). Of tokenizers and disks nobody has measured it.
 _READ_SECONDS = 1e-4
 _DECODE_SECONDS_PER_PIXEL = 1e-8

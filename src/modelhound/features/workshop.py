@@ -212,7 +212,7 @@ class Workshop:
     def _choose_layout(self, network: Network) -> torch.memory_format:
         """The order in memory that suits convolutions best.
 
-        What cuDNN compiles for depthwise ones takes seconds (benchmarks/results/engine_202611.md), and pays over many items.
+        What cuDNN compiles for depthwise ones takes seconds (benchmarks/results/engine_log_202611.md): over many items that pays.
         """
         return suitable_layout(self.device, is_depthwise=network.is_depthwise and self._num_items < _WORTH_COMPILING)
 

@@ -27,7 +27,7 @@ from modelhound.scores import suits_one_thread
 __all__ = ["Aside", "BesideDevice", "OnCores", "cores_at_once", "open_aside"]
 
 # On a device scoring is many small steps, between which it would wait. Each thread more makes all others slower, those that
-# run networks too; with one, all wait while something is learned of many models (benchmarks/results/engine_202611.md).
+# run networks too; with one, all wait while something is learned of many models (benchmarks/results/engine_log_202611.md).
 _SCORERS_AT_ONCE = 2
 _MOST_WAITING = 8  # features that are scored or kept or wait for it, all of them on the device
 _WAITING_BYTES = 2**28  # of features that wait for others on a host

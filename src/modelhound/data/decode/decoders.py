@@ -37,7 +37,7 @@ __all__ = ["Choice", "Decoder", "choose_decoder", "find_decoders"]
 _DEVICE_TOLERANCE = 4.0  # grey levels, on average over an image: wrong colours are further off, coarser chroma is not
 _MEASURED_FILES = 8
 _MEASURED_PIXELS = 1 << 22  # more would take seconds, with photographs fresh from a camera
-# 16 threads decoded and resized five times what one did (benchmarks/results/engine_202611.md), and three fifths of that is
+# 16 threads decoded and resized five times what one did (benchmarks/results/engine_log_202611.md), and three fifths of that is
 # resizing, which is not measured here and costs a device next to nothing
 _WORTH_OF_THREADS = 2
 _MEASURED_ROUNDS = 3
