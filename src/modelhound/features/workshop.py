@@ -212,7 +212,8 @@ class Workshop:
     def _choose_layout(self, network: Network) -> torch.memory_format:
         """The order in memory that suits convolutions best.
 
-        What cuDNN compiles for depthwise ones takes seconds (benchmarks/results/engine_log_202611.md): over many items that pays.
+        What cuDNN compiles for depthwise ones takes seconds, and pays over many items
+        (benchmarks/results/engine_log_202611.md).
         """
         return suitable_layout(self.device, is_depthwise=network.is_depthwise and self._num_items < _WORTH_COMPILING)
 
