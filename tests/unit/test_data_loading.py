@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from modelhound.data import Batch, Dataset, Preprocessing, load_batches, loader_processes, open_dataset
+from modelhound.data import Batch, Dataset, OwnTransform, Preprocessing, load_batches, loader_processes, open_dataset
 from modelhound.data.loading import _Batches, _choose_workers, _make_loader, _Manner
 from modelhound.data.preprocessing import make_transform
 from modelhound.errors import DataError, RequestError
@@ -63,6 +63,21 @@ def test_all_items_come_in_order_whatever_the_number_of_workers(photos: Dataset,
     transform = make_transform(PREPROCESSING)
     assert torch.equal(images, torch.stack([transform(photos.read(index)) for index in range(70)]))
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_that_keeps_the_shape_of_images_is_told_what_to_do(tmp_path: Path, workers: int) -> None:
+    for number, side in enumerate((20, 20, 20, 28) * 2):
+        path = tmp_path / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (side, 20)).save(path)
+    form = OwnTransform(transform=_keep_shape, input_size=(20, 20))
+    with pytest.raises(DataError, match=r"made \(3, 20, 20\) of .* and \(3, 20, 28\) of 'b/3\.png'; let it crop"):
+        list(load_batches(open_dataset(str(tmp_path)), form, batch=8, workers=workers))
+
+
+def _keep_shape(image: Image.Image) -> torch.Tensor:
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
 
 
 def test_spawned_workers_give_the_same_batches(photos: Dataset) -> None:

@@ -169,6 +169,7 @@ class _Batches:
                     return Batch(inputs=images, targets=targets)
                 transform = make_transform(form)
                 made = [self._made(index, transform) for index in indices]
+                self._check_alike(indices, made)
                 return Batch(inputs=torch.stack(made), targets=targets)
             except DataError as error:
                 return _Failed(type(error), str(error), traceback.format_exc())
@@ -185,6 +186,18 @@ class _Batches:
             raise DataError(
                 f"cannot prepare {name!r}: expected an image, but {type(error).__name__}: {error}"
             ) from error
+
+    def _check_alike(self, indices: Sequence[int], made: Sequence[Any]) -> None:
+        """A transform of one's own may keep the shape of the image."""
+        odd = next((place for place, each in enumerate(made) if each.shape != made[0].shape), None)
+        if odd is not None:
+            first, other = (
+                f"{tuple(made[place].shape)} of {self.dataset.item_names[indices[place]]!r}" for place in (0, odd)
+            )
+            raise DataError(
+                f"cannot make a batch of {self.dataset.name!r}: expected tensors of one shape, but the model's transform made "
+                f"{first} and {other}; let it crop or stretch all images to one size"
+            )
 
     def _stored(self, indices: Sequence[int], reader: PreparedReader, form: Preprocessing) -> "Tensor":
         import torch
