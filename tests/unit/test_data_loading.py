@@ -20,7 +20,7 @@ from PIL import Image
 from modelhound.data import Batch, Dataset, OwnTransform, Preprocessing, load_batches, loader_processes, open_dataset
 from modelhound.data.loading import _Batches, _choose_workers, _make_loader, _Manner
 from modelhound.data.preprocessing import make_transform
-from modelhound.errors import DataError, RequestError
+from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.launch.environment import child_environment
 from warm_workers import ForkedProcess
 
@@ -72,7 +72,7 @@ def test_a_transform_that_keeps_the_shape_of_images_is_told_what_to_do(tmp_path:
         path.parent.mkdir(exist_ok=True)
         Image.new("RGB", (side, 20)).save(path)
     form = OwnTransform(transform=_keep_shape, input_size=(20, 20))
-    with pytest.raises(DataError, match=r"made \(3, 20, 20\) of .* and \(3, 20, 28\) of 'b/3\.png'; let it crop"):
+    with pytest.raises(ModelError, match=r"made \(3, 20, 20\) of .* and \(3, 20, 28\) of 'b/3\.png'; let it crop"):
         list(load_batches(open_dataset(str(tmp_path)), form, batch=8, workers=workers))
 
 

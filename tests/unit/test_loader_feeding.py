@@ -18,7 +18,7 @@ import torch
 from modelhound.analysis.loader_model import LoadLaw, StepLaw
 from modelhound.analysis.pairs import PairTimes
 from modelhound.data import Dataset, OwnTransform, load_batches, open_dataset
-from modelhound.errors import BrokenItemError, DataError, RequestError
+from modelhound.errors import BrokenItemError, DataError, ModelError, RequestError
 from modelhound.feeding import tuning
 from modelhound.feeding.concluding import choose_pairs, conclude
 from modelhound.feeding.ledger import Ledger, Study
@@ -150,7 +150,7 @@ def test_depthwise_networks_keep_the_ordinary_order_on_a_gpu() -> None:
 
 def test_the_traceback_of_the_worker_is_in_the_failure(photos: Dataset) -> None:
     form = OwnTransform(transform=raise_in_worker, input_size=(16, 16))
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(ModelError) as caught:
         measure_run(network(form), photos, CPU, item_kind="raw", model="m", batch=8, workers=2, num_items=48)
     failure = describe_failure(caught.value, item_kind="raw", model="m", batch=8, workers=2, phase="run")
     assert "a colour nobody knows" in failure.error

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from PIL import Image
 
 from modelhound.data.batch import Batch
 from modelhound.data.dataset import Dataset
@@ -132,7 +133,7 @@ class _Manner:
 class _Failed:
     """Why a batch could not be made. Sent as a value: torch would wrap an exception into a page of traceback."""
 
-    kind: type[DataError]
+    kind: type[DataError] | type[ModelError]
     message: str
     trace: str
     """Where it happened, for whoever wants to know; not part of the message."""
@@ -171,18 +172,19 @@ class _Batches:
                 made = [self._made(index, transform) for index in indices]
                 self._check_alike(indices, made)
                 return Batch(inputs=torch.stack(made), targets=targets)
-            except DataError as error:
+            except (DataError, ModelError) as error:
                 return _Failed(type(error), str(error), traceback.format_exc())
 
     def _made(self, index: int, transform: Callable[[Any], Any]) -> Any:
         """What the transform makes of one image."""
+        name = self.dataset.item_names[index]
         try:
-            # of the right modality: checked when loading began
-            return transform(self.dataset.read(index))
-        except DataError:
+            image = self.dataset.read(index)
+            assert isinstance(image, Image.Image)  # texts were refused when loading began
+            return self.form.make(image, name) if isinstance(self.form, OwnTransform) else transform(image)
+        except (DataError, ModelError):
             raise
         except Exception as error:
-            name = self.dataset.item_names[index]
             raise DataError(
                 f"cannot prepare {name!r}: expected an image, but {type(error).__name__}: {error}"
             ) from error
@@ -194,8 +196,8 @@ class _Batches:
             first, other = (
                 f"{tuple(made[place].shape)} of {self.dataset.item_names[indices[place]]!r}" for place in (0, odd)
             )
-            raise DataError(
-                f"cannot make a batch of {self.dataset.name!r}: expected tensors of one shape, but the model's transform made "
+            raise ModelError(
+                f"cannot make a batch of {self.dataset.name!r}: expected tensors of one shape, but its own transform made "
                 f"{first} and {other}; let it crop or stretch all images to one size"
             )
 

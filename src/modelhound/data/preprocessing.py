@@ -99,6 +99,16 @@ class OwnTransform:
     input_size: tuple[int, int]
     """Height and width of what comes out."""
 
+    def make(self, image: Image.Image, name: str) -> "Tensor":
+        """What becomes of the item of this name; where nothing does, the model is to blame and not the data: a ModelError."""
+        try:
+            return self.transform(image)
+        except Exception as error:
+            raise ModelError(
+                f"cannot prepare {name!r}: expected its own transform to take any RGB image, but {type(error).__name__}: "
+                f"{error}; mend the transform"
+            ) from error
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OwnTransform):
             return NotImplemented
