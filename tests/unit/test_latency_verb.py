@@ -1,6 +1,7 @@
 """A sweep from settings to answer, with networks that misbehave; run folders that are read and compared."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from modelhound.errors import RequestError
 from modelhound.meter import describe_machine
 from modelhound.models import ModelRef, source_of
 from modelhound.records import Failure, LatencyFailed, LatencyMeasured, RunStarted, to_plain
+from modelhound.report.pages import build_page
 from modelhound.settings import LatencySettings, parse_share
 from modelhound.store import open_run, read_run
 from modelhound.verbs.latency import compare_latency, read_latency, run_latency
@@ -167,6 +169,29 @@ def test_settings_that_mean_nothing_are_refused(options: dict[str, object], mess
 def test_a_precision_that_only_gpus_have_is_refused_on_a_cpu(precision: str) -> None:
     with pytest.raises(RequestError, match=f"{precision} on a CPU"):
         run_latency(LatencySettings(models=("tv:resnet18",), precision=(precision,), device=("cpu",)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seconds": ()}, "expected one or more positive numbers of seconds"),
+        ({"seconds": (0.0,) * 9}, "expected one or more positive numbers of seconds"),
+        ({"flops_per_second": 0.0}, "the ceilings of cuda:0 in fp32: expected positive numbers"),
+    ],
+)
+def test_times_that_cannot_be_are_refused_in_a_sentence(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """Of a folder that somebody has written by hand: its lines are whole, and no line of ours."""
+    lines = [
+        msgspec.structs.replace(each, **{name: value for name, value in changed.items() if hasattr(each, name)})
+        for each in (CEILINGS, record(1e-3, batch=1))
+    ]
+    with open_run(tmp_path / "run", verb="latency", at="2026", settings={}, identity={}) as run:
+        for each in lines:
+            run.append(each)
+    with pytest.raises(RequestError, match=message):
+        read_latency(tmp_path / "run")
+    with pytest.raises(RequestError, match=message):
+        build_page([read_run(tmp_path / "run")])
 
 
 def test_what_a_later_start_could_run_is_not_called_broken(tmp_path: Path) -> None:

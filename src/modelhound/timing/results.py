@@ -152,8 +152,8 @@ def assemble_result(
     margin: float,
 ) -> LatencyResult:
     """Laws, hypotheses and everything else that follows from the points."""
-    laws = find_laws(measured, ceilings, margin=margin)
     summaries = summarise_points(measured, ceilings)
+    laws = find_laws(measured, ceilings, margin=margin)
     return LatencyResult(
         run=path,
         ceilings=tuple(ceilings),
