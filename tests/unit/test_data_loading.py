@@ -20,7 +20,7 @@ from PIL import Image
 from modelhound.data import Batch, Dataset, OwnTransform, Preprocessing, load_batches, loader_processes, open_dataset
 from modelhound.data.loading import _Batches, _choose_workers, _make_loader, _Manner
 from modelhound.data.preprocessing import make_transform
-from modelhound.errors import DataError, ModelError, RequestError
+from modelhound.errors import DataError, ModelError, RequestError, is_out_of_memory
 from modelhound.launch.environment import child_environment
 from warm_workers import ForkedProcess
 
@@ -74,6 +74,18 @@ def test_a_transform_that_keeps_the_shape_of_images_is_told_what_to_do(tmp_path:
     form = OwnTransform(transform=_keep_shape, input_size=(20, 20))
     with pytest.raises(ModelError, match=r"made \(3, 20, 20\) of .* and \(3, 20, 28\) of 'b/3\.png'; let it crop"):
         list(load_batches(open_dataset(str(tmp_path)), form, batch=8, workers=workers))
+
+
+def test_memory_that_a_batch_does_not_get_is_not_blamed_on_processes_that_are_not_there(photos: Dataset) -> None:
+    form = OwnTransform(transform=_promise_much, input_size=(1 << 20, 1 << 20))
+    with pytest.raises(RuntimeError) as caught:
+        list(load_batches(photos, form, batch=16, workers=0))
+    assert is_out_of_memory(caught.value)
+
+
+def _promise_much(image: Image.Image) -> torch.Tensor:
+    """Terabytes once it is copied, and a single number as it is."""
+    return torch.zeros(1, 1, 1).expand(3, 1 << 20, 1 << 20)
 
 
 def _keep_shape(image: Image.Image) -> torch.Tensor:

@@ -13,7 +13,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -287,7 +287,8 @@ def _stream(items: _Batches, manner: _Manner) -> Iterator[Batch]:
         make_cut(Variant.of(items.form))
     else:
         make_transform(items.form)
-    with described_errors(items.dataset.name):  # all of it: when a process is killed torch raises wherever we are
+    # all of it: when a process is killed torch raises wherever we are
+    with described_errors(items.dataset.name) if manner.num_workers else nullcontext():
         yield from _all_passes(items, manner)
 
 
