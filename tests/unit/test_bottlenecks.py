@@ -7,6 +7,7 @@ import pytest
 from modelhound.analysis.bottlenecks import find_bottlenecks, repeat_ratio, repeat_sentence
 from modelhound.analysis.job_lines import GROUPS, PHASES, seconds_at
 from modelhound.analysis.wording import items_text
+from modelhound.errors import RequestError
 from modelhound.records import ConfigurationProfiled, Machine, PhaseSamples, ScoringTimed
 from modelhound.report.analysis_text import profile_analysis
 from modelhound.report.profile_charts import profile_charts
@@ -312,3 +313,12 @@ def test_items_are_rounded_once_and_are_whole() -> None:
     assert [items_text(value) for value in (3534.6, 3535.4, 31.4, 999.7, 117_499.0)] == [
         *("3,530", "3,540", "31", "1,000", "117,000")
     ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"wall_seconds": 0.0}, "expected one or more positive numbers"), ({"batch": 0}, "expected one item and batch")],
+)
+def test_a_profile_that_cannot_be_is_refused_in_a_sentence(changed: dict[str, float], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        find_bottlenecks([msgspec.structs.replace(make_profile(), **changed)])

@@ -161,6 +161,15 @@ def test_the_test_pickles_are_like_the_real_ones(tmp_path: Path) -> None:
     assert {"numpy ndarray", "numpy dtype"} <= named
 
 
+def test_an_array_is_made_of_bytes_and_not_of_how_many_there_shall_be(tmp_path: Path) -> None:
+    """A pickle of a hundred bytes could have gigabytes of zeros made for it."""
+    head = b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    state = b"(K\x01K\x01K\x04\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R\x89K\x04tb"
+    (tmp_path / "x").write_bytes(head + state + b"u.")
+    with pytest.raises(DataError, match="made of something else than bytes"):
+        load_plain_pickle(tmp_path / "x")
+
+
 def test_strings_of_python_2_are_read(tmp_path: Path) -> None:
     """There, texts and the content of arrays are strings of bytes."""
     head = b"\x80\x02}(U\x04dataq\x01cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"

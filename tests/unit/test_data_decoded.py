@@ -109,12 +109,23 @@ def test_an_item_that_vanishes_is_named(photos: Dataset) -> None:
     assert not decoding_threads()
 
 
-def test_a_transform_that_fails_is_a_data_error_with_the_items_name(photos: Dataset) -> None:
+def test_a_transform_that_fails_is_told_to_whoever_wants_it_and_the_other_forms_are_there(photos: Dataset) -> None:
     def fail(image: Image.Image) -> torch.Tensor:
         raise ZeroDivisionError("by zero")
 
-    with pytest.raises(DataError, match=r"cannot prepare .*jpg': expected an image, but ZeroDivisionError: by zero"):
-        decode(photos, range(NUM_ITEMS), [OwnTransform(transform=fail, input_size=(4, 4))])
+    def keep(image: Image.Image) -> torch.Tensor:
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+
+    failing, keeping = (OwnTransform(transform=each, input_size=(4, 4)) for each in (fail, keep))
+    chunk = decode(photos, range(NUM_ITEMS), [failing, preprocessing(), keeping])
+    with pytest.raises(ModelError, match=r"cannot prepare .*jpg': expected .* but ZeroDivisionError: by zero; mend"):
+        chunk.inputs(failing, 0, 2)
+    with pytest.raises(
+        ModelError, match=r"expected \(3, 4, 4\) of its own transform, .* but it made \(3, [0-9]+, [0-9]+\)"
+    ):
+        chunk.inputs(keeping, 0, 2)
+    alone = decode(photos, range(NUM_ITEMS), [preprocessing()])
+    assert torch.equal(chunk.inputs(preprocessing(), 0, NUM_ITEMS), alone.inputs(preprocessing(), 0, NUM_ITEMS))
 
 
 def test_models_and_data_of_different_kinds_are_refused(photos: Dataset, tmp_path: Path) -> None:

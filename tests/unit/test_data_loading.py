@@ -17,10 +17,10 @@ import pytest
 import torch
 from PIL import Image
 
-from modelhound.data import Batch, Dataset, Preprocessing, load_batches, loader_processes, open_dataset
+from modelhound.data import Batch, Dataset, OwnTransform, Preprocessing, load_batches, loader_processes, open_dataset
 from modelhound.data.loading import _Batches, _choose_workers, _make_loader, _Manner
 from modelhound.data.preprocessing import make_transform
-from modelhound.errors import DataError, RequestError
+from modelhound.errors import DataError, ModelError, RequestError, is_out_of_memory
 from modelhound.launch.environment import child_environment
 from warm_workers import ForkedProcess
 
@@ -63,6 +63,33 @@ def test_all_items_come_in_order_whatever_the_number_of_workers(photos: Dataset,
     transform = make_transform(PREPROCESSING)
     assert torch.equal(images, torch.stack([transform(photos.read(index)) for index in range(70)]))
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_that_keeps_the_shape_of_images_is_told_what_to_do(tmp_path: Path, workers: int) -> None:
+    for number, side in enumerate((20, 20, 20, 28) * 2):
+        path = tmp_path / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (side, 20)).save(path)
+    form = OwnTransform(transform=_keep_shape, input_size=(20, 20))
+    with pytest.raises(ModelError, match=r"made \(3, 20, 20\) of .* and \(3, 20, 28\) of 'b/3\.png'; let it crop"):
+        list(load_batches(open_dataset(str(tmp_path)), form, batch=8, workers=workers))
+
+
+def test_memory_that_a_batch_does_not_get_is_not_blamed_on_processes_that_are_not_there(photos: Dataset) -> None:
+    form = OwnTransform(transform=_promise_much, input_size=(1 << 20, 1 << 20))
+    with pytest.raises(RuntimeError) as caught:
+        list(load_batches(photos, form, batch=16, workers=0))
+    assert is_out_of_memory(caught.value)
+
+
+def _promise_much(image: Image.Image) -> torch.Tensor:
+    """Terabytes once it is copied, and a single number as it is."""
+    return torch.zeros(1, 1, 1).expand(3, 1 << 20, 1 << 20)
+
+
+def _keep_shape(image: Image.Image) -> torch.Tensor:
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
 
 
 def test_spawned_workers_give_the_same_batches(photos: Dataset) -> None:

@@ -228,10 +228,7 @@ def test_changed_labels_and_descriptions_are_found_too(photos: Path, tmp_path: P
 def test_a_folder_of_an_older_version_is_still_read_and_kept(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     make(photos, out, SMALL)
-    described = json.loads((out / "prepared.json").read_bytes())
-    for added in ("targets_crc32", "crc32"):
-        del described[added]
-    (out / "prepared.json").write_text(json.dumps(described))
+    forget_checksums(out)
     assert len(open_dataset(str(out))) == 22
     assert modelhound.prepare(str(photos), out, size=16).was_finished
     assert len(make(photos, out, TALL)) == 22
@@ -336,8 +333,45 @@ def test_a_description_that_cannot_be_read_is_named(photos: Path, tmp_path: Path
     assert "prepared.json" in message(tmp_path / "out")
 
 
+def forget_checksums(out: Path) -> None:
+    """As in a folder of an older version, or one whose maker wants to be believed."""
+    described = json.loads((out / "prepared.json").read_bytes())
+    for added in ("targets_crc32", "crc32"):
+        described.pop(added, None)
+    (out / "prepared.json").write_text(json.dumps(described))
+
+
 def test_targets_that_do_not_fit_are_named(photos: Path, tmp_path: Path) -> None:
     make(photos, tmp_path / "out")
     for wrong in (np.zeros(21, np.int64), np.zeros(22), np.full(22, 2), np.full(22, -1)):
         np.save(tmp_path / "out" / "targets.npy", wrong)
         assert "targets.npy" in message(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (np.zeros(21, np.int64), "expected (22,) int64"),
+        (np.zeros(22), "expected (22,) int64"),
+        (np.zeros(22, [("a", np.int64)]), "expected (22,) int64"),  # which cannot be compared with numbers
+        (np.full(22, 2), "none of the classes"),
+        (np.full(22, -1), "none of the classes"),
+    ],
+)
+def test_targets_without_a_checksum_are_looked_at_themselves(
+    photos: Path, tmp_path: Path, wrong: np.ndarray, why: str
+) -> None:
+    make(photos, tmp_path / "out")
+    forget_checksums(tmp_path / "out")
+    np.save(tmp_path / "out" / "targets.npy", wrong)
+    assert why in message(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["targets.npy", f"{SMALL.name}/checksums.npy"])
+def test_an_archive_of_arrays_is_no_array(photos: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    make(photos, out)
+    with (out / name).open("wb") as file:
+        np.savez(file, np.zeros(22, np.int64))
+    assert name in message(out)
+    assert len(make(photos, out)) == 22  # and is made again

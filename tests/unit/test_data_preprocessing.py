@@ -9,7 +9,7 @@ from PIL import Image
 
 from modelhound.compat import import_timm
 from modelhound.data import Preprocessing, open_dataset
-from modelhound.data.preprocessing import make_transform
+from modelhound.data.preprocessing import fraction_kept, make_transform
 from modelhound.errors import ModelError
 
 timm = import_timm()
@@ -111,3 +111,9 @@ def test_an_impossible_preprocessing_fails_that_model(wrong: dict[str, object]) 
 def test_a_model_that_wants_other_than_three_channels_is_refused() -> None:
     with pytest.raises(ModelError, match="channels 1"):
         Preprocessing.from_timm({**timm_config("resnet50"), "input_size": (1, 28, 28)})
+
+
+def test_fractions_that_are_kept_survive_rounding() -> None:
+    for crop in range(64, 500, 7):
+        for resize in range(crop, crop + 60):
+            assert int(crop / fraction_kept(crop, resize)) == resize

@@ -1,16 +1,20 @@
 """A sweep from settings to answer, with networks that misbehave; run folders that are read and compared."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from latencies import CEILINGS, record
+from modelhound.analysis.newest import newest_failures
 from modelhound.errors import RequestError
+from modelhound.meter import describe_machine
 from modelhound.models import ModelRef, source_of
-from modelhound.records import LatencyFailed, LatencyMeasured, to_plain
+from modelhound.records import Failure, LatencyFailed, LatencyMeasured, RunStarted, to_plain
+from modelhound.report.pages import build_page
 from modelhound.settings import LatencySettings, parse_share
-from modelhound.store import open_run
+from modelhound.store import open_run, read_run
 from modelhound.verbs.latency import compare_latency, read_latency, run_latency
 
 NETWORKS = """
@@ -116,6 +120,21 @@ def test_what_misbehaves_is_a_row_and_the_rest_is_measured(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("warm_workers")
+def test_a_size_that_some_models_refuse_is_still_told_of_when_the_folder_is_read(tmp_path: Path) -> None:
+    Path("odd.py").write_text(NETWORKS)
+    settings = LatencySettings(
+        models=("py:odd.py:plain", "py:odd.py:raises"), batch=(1,), image=(8, 32), seconds=0.02, run=tmp_path / "run"
+    )
+    result = run_latency(settings)
+    refused = [("py:odd.py:plain", "8 pixels"), ("py:odd.py:raises", "8 pixels")]
+    assert [(each.model, each.phase) for each in result.broken] == refused
+    assert len(result.measured) == 2  # at the other size
+    kept = read_run(tmp_path / "run")
+    assert [(each.model, each.phase) for each in newest_failures(kept.records)] == refused
+    assert read_latency(tmp_path / "run").broken == result.broken
+
+
+@pytest.mark.usefixtures("warm_workers")
 def test_a_size_that_is_refused_stops_the_sweep_before_anything_is_timed(tmp_path: Path) -> None:
     Path("odd.py").write_text(NETWORKS)
     with pytest.raises(
@@ -150,6 +169,40 @@ def test_settings_that_mean_nothing_are_refused(options: dict[str, object], mess
 def test_a_precision_that_only_gpus_have_is_refused_on_a_cpu(precision: str) -> None:
     with pytest.raises(RequestError, match=f"{precision} on a CPU"):
         run_latency(LatencySettings(models=("tv:resnet18",), precision=(precision,), device=("cpu",)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seconds": ()}, "expected one or more positive numbers of seconds"),
+        ({"seconds": (0.0,) * 9}, "expected one or more positive numbers of seconds"),
+        ({"flops_per_second": 0.0}, "the ceilings of cuda:0 in fp32: expected positive numbers"),
+    ],
+)
+def test_times_that_cannot_be_are_refused_in_a_sentence(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """Of a folder that somebody has written by hand: its lines are whole, and no line of ours."""
+    lines = [
+        msgspec.structs.replace(each, **{name: value for name, value in changed.items() if hasattr(each, name)})
+        for each in (CEILINGS, record(1e-3, batch=1))
+    ]
+    with open_run(tmp_path / "run", verb="latency", at="2026", settings={}, identity={}) as run:
+        for each in lines:
+            run.append(each)
+    with pytest.raises(RequestError, match=message):
+        read_latency(tmp_path / "run")
+    with pytest.raises(RequestError, match=message):
+        build_page([read_run(tmp_path / "run")])
+
+
+def test_what_a_later_start_could_run_is_not_called_broken(tmp_path: Path) -> None:
+    mended = record(1e-3, batch=1)
+    started = RunStarted(at="2026", device="cpu", machine=describe_machine())
+    failure = Failure(model=mended.model, phase="forward", error="its layers do not fit")
+    with open_run(tmp_path / "run", verb="latency", at="2026", settings={"margin": "wide"}, identity={}) as run:
+        for each in (started, failure, started, mended):
+            run.append(each)
+    found = read_latency(tmp_path / "run")  # whatever stands there for a margin
+    assert (found.broken, found.measured) == ((), (mended,))
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("5 %", 0.05), ("0.1", 0.1), ("0", 0.0)])

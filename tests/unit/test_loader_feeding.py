@@ -18,7 +18,7 @@ import torch
 from modelhound.analysis.loader_model import LoadLaw, StepLaw
 from modelhound.analysis.pairs import PairTimes
 from modelhound.data import Dataset, OwnTransform, load_batches, open_dataset
-from modelhound.errors import BrokenItemError, DataError, RequestError
+from modelhound.errors import BrokenItemError, DataError, ModelError, RequestError
 from modelhound.feeding import tuning
 from modelhound.feeding.concluding import choose_pairs, conclude
 from modelhound.feeding.ledger import Ledger, Study
@@ -34,7 +34,7 @@ from modelhound.feeding.runs import (
     warm_up,
     why_not,
 )
-from modelhound.feeding.studying import Studied, study
+from modelhound.feeding.studying import Studied, _extend, study
 from modelhound.feeding.sweeping import Laws
 from modelhound.feeding.tuning import tune
 from modelhound.meter import disk_bytes_read
@@ -150,7 +150,7 @@ def test_depthwise_networks_keep_the_ordinary_order_on_a_gpu() -> None:
 
 def test_the_traceback_of_the_worker_is_in_the_failure(photos: Dataset) -> None:
     form = OwnTransform(transform=raise_in_worker, input_size=(16, 16))
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(ModelError) as caught:
         measure_run(network(form), photos, CPU, item_kind="raw", model="m", batch=8, workers=2, num_items=48)
     failure = describe_failure(caught.value, item_kind="raw", model="m", batch=8, workers=2, phase="run")
     assert "a colour nobody knows" in failure.error
@@ -332,6 +332,23 @@ def test_data_that_raise_everywhere_leave_failures_and_no_answer(photos: Dataset
     assert answer.recommended is None
     assert told
     assert all(isinstance(record, PairFailed) and "in raise_in_worker" in record.trace for record in told)
+
+
+def test_a_pair_that_fails_with_all_of_a_race_is_as_composed_for_the_others() -> None:
+    """Two of three models raced: the first pair took twice as long as composed, the second worked with neither."""
+    seconds = np.array([[2.0, np.nan], [4.0, np.nan]])
+    raced = PairTimes(
+        models=("a", "b"),
+        pairs=((8, 0), (16, 0)),
+        seconds=seconds,
+        versions=np.repeat(seconds[None], 3, axis=0),
+        is_measured=~np.isnan(seconds),
+    )
+    table = np.array([[1.0, np.nan], [3.0, 5.0], [2.0, np.nan]])
+    found = _extend(raced, ("a", "c", "b"), [0, 2], table)
+    assert found.seconds == pytest.approx(np.array([[2.0, np.nan], [6.0, 5.0], [4.0, np.nan]]), nan_ok=True)
+    assert found.versions[2] == pytest.approx(found.seconds, nan_ok=True)
+    assert found.is_measured.tolist() == [[True, False], [False, False], [True, False]]
 
 
 def test_a_longer_run_is_judged_by_the_laws(photos: Dataset) -> None:

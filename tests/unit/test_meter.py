@@ -2,15 +2,27 @@
 
 import contextlib
 import importlib.metadata
+import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from modelhound.errors import RequestError
-from modelhound.meter import Meter, choose_precision, describe_machine, phases, resolve_device
+from modelhound.meter import (
+    Meter,
+    available_memory,
+    choose_precision,
+    describe_machine,
+    machine,
+    phases,
+    resolve_device,
+)
 
 
 class Clock:
@@ -230,3 +242,62 @@ def test_a_precision_that_a_gpu_does_not_have_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: False)
     with pytest.raises(RequestError, match="cannot use --precision bf16 on cuda:0"):
         choose_precision("bf16", "cuda:0")
+
+
+def write_group(folder: Path, **files: int | str) -> None:
+    """A control group as the system shows it; in names _ stands for the first point."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("_", ".", 1)).write_text(f"{content}\n")
+
+
+@pytest.mark.parametrize(
+    ("listed", "left"),
+    [
+        ("0::/job/step\n", [450]),  # the files that were read make room
+        ("3:cpu:/x\n4:memory:/docker/of-the-host\n1:name=systemd:/\n", [1600]),
+        ("0::/job/step\n5:cpu,memory:/docker/of-the-host", [450, 1600]),
+        ("0::/another\n", []),
+        ("", []),
+    ],
+)
+def test_what_a_container_or_a_job_has_left_is_less_than_what_the_machine_has(
+    listed: str, left: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, mounted = tmp_path / "cgroup", tmp_path / "mounted"
+    groups.write_text(listed)
+    write_group(mounted / "job", memory_max=1000, memory_current=700, memory_stat="active_file 50\ninactive_file 100")
+    write_group(mounted / "job" / "step", memory_max="max", memory_current=600)
+    write_group(
+        mounted / "memory", memory_limit_in_bytes=2000, memory_usage_in_bytes=500, memory_stat="total_inactive_file 100"
+    )
+    monkeypatch.setattr(machine, "_GROUPS", groups)
+    monkeypatch.setattr(machine, "_GROUP_FILES", mounted)
+    if left:
+        assert available_memory() == min(left)
+    else:
+        assert available_memory() > 1_000_000
+
+
+def test_a_machine_without_control_groups_has_all_of_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_GROUPS", tmp_path / "not-linux")
+    assert 1_000_000 < available_memory() < psutil.virtual_memory().total
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_to_ask_which_commit_this_is_leaves_the_index_alone(tmp_path: Path) -> None:
+    """git writes what it saw of files into its index, under a lock that stayed for ever where we were killed meanwhile."""
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
+
+    file, index = tmp_path / "module.py", tmp_path / ".git" / "index"
+    file.write_text("one = 1\n")
+    git("init")
+    git("add", "module.py")
+    before = index.read_bytes()
+    os.utime(file, (1e9, 1e9))
+    assert machine._git(tmp_path, "status", "--porcelain") == "A  module.py"
+    assert index.read_bytes() == before

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from modelhound.compat import import_transformers
 from modelhound.data import Preprocessing
+from modelhound.data.preprocessing import make_transform
 from modelhound.data.tokenising import fingerprint_tokenizer, tokenise
 from modelhound.errors import ModelError
 from modelhound.models.encoders import Encoder, build_encoder, describe_encoder
@@ -269,6 +270,19 @@ def test_image_processors_become_our_own_steps(
     form = build(write_vit(tmp_path / "vit", **processor)).preprocessing
     assert isinstance(form, Preprocessing)
     assert (form.crop_fraction, form.crop_mode, form.input_size) == (pytest.approx(fraction), mode, size)
+
+
+def test_images_are_brought_to_the_very_size_that_the_processor_names(tmp_path: Path) -> None:
+    """40 / 53 is rounded, and 40 divided by that is a hair less than 53: cut off, it would be one pixel short."""
+    processor = {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": {"shortest_edge": 53},
+        "do_center_crop": True,
+        "crop_size": {"height": 40, "width": 40},
+    }
+    form = build(write_vit(tmp_path / "vit", **processor)).preprocessing
+    assert isinstance(form, Preprocessing)
+    assert make_transform(form).transforms[0].size == 53  # type: ignore[attr-defined]
 
 
 def test_models_that_take_neither_texts_nor_images_are_refused(tmp_path: Path) -> None:

@@ -35,6 +35,14 @@ def shrink(image):
 def with_transform():
     return nn.Flatten(), shrink
 
+def moody(image):
+    if image.size != (640, 480):  # that of the one it is tried on when it is built
+        raise ValueError("too dark for me")
+    return torch.zeros(3, 6, 6)
+
+def with_moody_transform():
+    return nn.Flatten(), moody
+
 def bare():
     return nn.Flatten()
 
@@ -261,3 +269,15 @@ def test_a_search_with_edited_code_around_the_same_tensors_runs_it(user_code: Pa
     assert after.ranking.models[0].scores != before.ranking.models[0].scores
     again = modelhound.search("digits", f"file:{tmp_path / 'own.pt'}", run=tmp_path / "after", **options)
     assert again.num_resumed == 1
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_transform_that_fails_on_an_item_is_its_models_failure_and_the_others_go_on(
+    user_code: Path, plain: bool
+) -> None:
+    names = [f"py:{user_code.stem}:{name}" for name in ("make", "with_moody_transform")]
+    result = modelhound.search("digits", names, limit=60, plain=plain)
+    assert [row.model for row in result.ranking.models] == names[:1]
+    ((model, error),) = ((failure.model, failure.error) for failure in result.failures)
+    assert model == names[1]
+    assert "too dark for me; mend the transform" in error

@@ -13,7 +13,7 @@ from modelhound.data import Preprocessing
 from modelhound.data.preprocessing import make_transform
 from modelhound.errors import ModelError
 from modelhound.models import describe_models, find_models
-from modelhound.models.torchvision import TorchvisionSource, _fraction
+from modelhound.models.torchvision import TorchvisionSource
 
 
 def test_cards_tell_what_torchvision_states() -> None:
@@ -86,9 +86,3 @@ def test_weights_are_taken_from_torchs_cache(tmp_path: Path, monkeypatch: pytest
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(ModelError, match=r"cannot read weights of tv:squeezenet1_1.*--weights random"):
         source.read_weights("squeezenet1_1")
-
-
-def test_crop_fractions_survive_rounding() -> None:
-    for crop in range(64, 500, 7):
-        for resize in range(crop, crop + 60):
-            assert int(crop / _fraction(crop, resize)) == resize

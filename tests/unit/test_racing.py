@@ -93,7 +93,7 @@ def test_models_that_differ_by_no_more_than_chance_all_have_one() -> None:
 
 
 def test_models_that_gain_differently_are_dropped_with_more_care() -> None:
-    """Every item tells them apart by 0.1, a variance of 0.005; gains of 0.1 and 0.16 explain 0.0018 of it, so that 0.64 is left.
+    """Every item tells them apart by 0.1, a variance of 0.005; gains of 0.1 and 0.16 explain 0.0018 of it, and 0.64 are left.
 
     That is 0.064, and the two may still move from each other by 0.06: they are 1.07 deviations apart.
     """

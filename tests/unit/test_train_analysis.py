@@ -278,6 +278,16 @@ def test_the_law_goes_through_two_ranks_that_are_slower_than_one() -> None:
     assert scaling.last_worthy_rank == 1
 
 
+def test_where_exchange_alone_would_fit_best_one_rank_still_takes_time() -> None:
+    """Times as (n - 1) / n^2 and a little more at four ranks: of a law of nothing else, one rank would be done at once."""
+    steps = {2: 4.0, 4: 6.3, 8: 7.0}
+    records = [each for count, seconds in steps.items() for each in ranks(count, forward=seconds)]
+    scaling = measure_scaling([run(count) for count in steps], records)
+    assert scaling.law is not None
+    assert scaling.law.seconds_at(1) > scaling.points[0].seconds_per_item
+    assert scaling.last_worthy_rank is None or scaling.last_worthy_rank > 1
+
+
 def test_a_run_with_missing_ranks_is_not_counted() -> None:
     with pytest.raises(RequestError, match="some are missing"):
         measure_scaling([run(2)], [rank(2, 0, forward=0.1)])
@@ -346,6 +356,15 @@ def test_findings_are_refuted_or_left_open_where_that_is_so() -> None:
         "loading-stays": "does not hold",
         "second-helps-most": "cannot be told",
     }
+
+
+@pytest.mark.parametrize(("counts", "outcome"), [((1, 2, 8), "holds"), ((1, 4, 8), "cannot be told")])
+def test_what_the_second_rank_helps_is_compared_with_whole_doublings(counts: tuple[int, ...], outcome: str) -> None:
+    """Two ranks are twice as fast as one, and eight 3.3 times as fast as two: 1.8 for each doubling."""
+    steps = {1: 0.1, 2: 0.1, 4: 0.1, 8: 0.12}
+    records = [each for count in counts for each in ranks(count, forward=steps[count])]
+    found = {each.name: each.outcome for each in check_findings([run(1)], records)}
+    assert found["second-helps-most"] == outcome
 
 
 def test_times_of_zero_tell_nothing() -> None:

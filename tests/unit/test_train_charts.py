@@ -2,6 +2,7 @@
 
 import threading
 
+import psutil
 import pytest
 from test_train_analysis import blocks, ranks, run
 
@@ -53,6 +54,19 @@ def test_telemetry_goes_on_after_a_device_did_not_answer(monkeypatch: pytest.Mon
         while not telemetry.samples:
             threading.Event().wait(0.01)
     assert next(answers, None) is None
+
+
+def test_telemetry_does_without_counters_that_a_system_does_not_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers whose kernel has no /proc/diskstats."""
+
+    def refuse() -> None:
+        raise NotImplementedError("/proc/diskstats is not available on this system")
+
+    monkeypatch.setattr(psutil, "disk_io_counters", refuse)
+    with Telemetry(interval_seconds=0.01) as telemetry:
+        while not telemetry.samples:
+            threading.Event().wait(0.01)
+    assert (telemetry.samples[0].disk_read_bytes, telemetry.samples[0].disk_written_bytes) == (0, 0)
 
 
 def test_telemetry_sees_this_process_work() -> None:

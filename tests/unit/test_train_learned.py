@@ -9,7 +9,7 @@ from modelhound.data import open_dataset
 from modelhound.records import ModelMeasured
 from modelhound.settings import PLAIN, ModelSettings
 from modelhound.store import read_run
-from modelhound.training.learned import learned_by, sketch_items, tell_learned
+from modelhound.training.learned import learned_by, sketch_items, tell_learned, tell_shared
 
 ITEMS = open_dataset("digits")
 
@@ -46,6 +46,16 @@ def test_a_checkpoint_offered_for_the_items_it_learned_from_says_so(tmp_path: Pa
     assert any("of these very items before" in each for each in again.trained[0].notes), "other items are held out"
     (later,) = again.read_back.values()
     assert len(learned_by(later.model, PLAIN)) == 2
+
+
+def test_test_items_that_are_training_items_too_are_told_of(tmp_path: Path) -> None:
+    """The last two of eight texts are the same."""
+    rows = [f"text {row},{'ab'[row % 2]}" for row in range(6)] + ["once more,a"] * 2
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows, ""]))
+    texts = open_dataset(str(tmp_path / "texts.csv"))
+    told = tell_shared(texts.select([0, 1, 2, 6]), texts.select([3, 4, 7]))
+    assert told.startswith("1 of 3 test items are among the training items too")
+    assert tell_shared(ITEMS.select(range(80)), ITEMS.select(range(80, 100))) == ""
 
 
 def test_what_others_wrote_beside_their_weights_says_nothing(tmp_path: Path) -> None:

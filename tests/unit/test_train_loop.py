@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from modelhound.data import Dataset, load_batches, open_dataset
+from modelhound.data.preparing import prepare_items
+from modelhound.data.preprocessing import Variant
 from modelhound.errors import DataError, ModelError, RequestError
 from modelhound.features import build_network
 from modelhound.models import ModelRef, Network, source_of
@@ -22,6 +24,7 @@ from modelhound.records.train import STEP_PHASES
 from modelhound.settings import PLAIN, PrepareSettings, RecipeSettings, TrainSettings
 from modelhound.training import Delays, fine_tune, set_up, split_items, tracing, train
 from modelhound.training.augmenting import Augmentation
+from modelhound.training.delaying import slow_down_reading
 from modelhound.training.feed import Course
 from modelhound.training.items import open_items
 from modelhound.training.recipe import Schedule
@@ -256,6 +259,30 @@ def test_a_part_to_test_on_has_the_task_of_the_part_to_train_on(
     dataset, test = open_items(asked, silent)
     assert dataset.task == test.task == expected
     assert (dataset.targets.tolist(), test.targets.tolist()) == (learned, tested)
+
+
+def test_labels_that_no_test_item_has_are_no_reason_to_refuse_the_part(tmp_path: Path) -> None:
+    for part, labels in (("train", ["a|b", "b", "c|a", "a"]), ("test", ["c", "a|c", "a", "c"])):
+        table = pyarrow.table({"text": [f"{part} {number}" for number in range(4)], "label": labels})
+        pyarrow.parquet.write_table(table, tmp_path / f"{part}-0.parquet")
+    asked = TrainSettings(str(tmp_path), model=("hf:some/encoder",), test="test", task="multilabel")
+    dataset, test = open_items(asked, silent)
+    assert dataset.class_names == test.class_names == ("a", "b", "c")
+    assert test.targets.astype(int).tolist() == [[0, 0, 1], [1, 0, 1], [1, 0, 0], [0, 0, 1]]
+
+
+def test_a_known_delay_leaves_prepared_items_what_they_are(dataset: Dataset, tmp_path: Path) -> None:
+    """Also where a larger variant lies beside the one that fits: to make items of that would be a delay nobody knows."""
+    variants = [Variant.of(FORM), Variant.square(2 * SIDE)]
+    prepare_items(dataset, tmp_path / "prepared", variants, glance="", watch=silent)
+    prepared = open_dataset(str(tmp_path / "prepared")).select(range(5, 15))
+    slow = slow_down_reading(slow_down_reading(prepared, 1e-6), 1e-6).select(range(4))
+    (usual,), (late,) = (
+        list(load_batches(each, FORM, batch=4, workers=0)) for each in (prepared.select(range(4)), slow)
+    )
+    assert torch.equal(late.inputs, usual.inputs)  # type: ignore[arg-type]
+    assert slow.reader.seconds == pytest.approx(2e-6)  # type: ignore[attr-defined]
+    assert slow.read(0).size == (2 * SIDE, 2 * SIDE)  # type: ignore[union-attr]
 
 
 def test_a_fifth_of_each_class_is_held_out(dataset: Dataset) -> None:

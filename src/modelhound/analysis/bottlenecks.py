@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from modelhound.analysis.job_lines import GROUPS, Line, find_lines, own_scorings, steady_samples
+from modelhound.analysis.samples import check_seconds
 from modelhound.analysis.wording import items_text, seconds_text, times_text
+from modelhound.errors import RequestError
 from modelhound.records import (
     BottleneckFound,
     BottleneckMoves,
@@ -47,7 +49,9 @@ Draws = npt.NDArray[np.float64]
 
 
 def find_bottlenecks(records: Sequence[ConfigurationProfiled], *, seed: int = 0) -> ProfileFindings:
-    """Everything that follows from the profiles."""
+    """Everything that follows from the profiles; of times and counts that cannot be, a RequestError."""
+    for record in records:
+        _check(record)
     jobs = [_Job(record, seed) for record in records]
     return ProfileFindings(
         bottlenecks=tuple(_judge(job) for job in jobs),
@@ -56,6 +60,13 @@ def find_bottlenecks(records: Sequence[ConfigurationProfiled], *, seed: int = 0)
         unaccounted=max((job.other / job.record.wall_seconds for job in jobs), default=0.0),
         confidence=_CONFIDENCE,
     )
+
+
+def _check(record: ConfigurationProfiled) -> None:
+    what = f"{record.model} {record.configuration}"
+    check_seconds(what, (record.wall_seconds,), None)
+    if min(record.batch, record.num_batches, record.num_items) < 1:
+        raise RequestError(f"cannot use the profile of {what}: expected one item and batch or more, profile it again")
 
 
 def repeat_ratio(records: Sequence[ConfigurationProfiled]) -> float | None:

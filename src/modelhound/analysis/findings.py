@@ -10,6 +10,7 @@ Nothing here measures.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -98,16 +99,18 @@ def _second_helps_most(ranks: Sequence[RankTrained]) -> Finding:
     holds = []
     for model in dict.fromkeys(rank.model for rank in ranks):
         counts = sorted({rank.num_ranks for rank in ranks if rank.model == model})
-        if len(counts) < 3 or counts[0] != 1:
+        if len(counts) < 3 or counts[:2] != [1, 2]:
             continue
         seconds = [_wall_per_item(ranks, model, count) for count in counts]
         if min(seconds) == 0:
             continue
         gains = [earlier / later for earlier, later in itertools.pairwise(seconds)]
-        holds.append(all(gains[0] >= gain * (1 - _MARGIN) for gain in gains[1:]))
-        steps = zip(counts, counts[1:], gains, strict=False)
+        steps = list(zip(counts, counts[1:], gains, strict=False))
+        # two to eight are two doublings, and two to three not a whole one
+        doublings = [gain ** (1 / math.log2(after / before)) for before, after, gain in steps]
+        holds.append(all(doublings[0] >= gain * (1 - _MARGIN) for gain in doublings[1:]))
         told.append(f"{model} " + ", ".join(f"{a} to {b} ranks {gain:.2f}x" for a, b, gain in steps))
-    return _finding("second-helps-most", "going from 1 to 2 ranks helps more than every further step", holds, told)
+    return _finding("second-helps-most", "going from 1 to 2 ranks helps more than every further doubling", holds, told)
 
 
 def _finding(name: str, claim: str, holds: Sequence[bool], told: Sequence[str]) -> Finding:

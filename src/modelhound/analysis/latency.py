@@ -17,8 +17,9 @@ from modelhound.analysis.hypotheses import Answer, Conclusion, answer_hypothesis
 from modelhound.analysis.laws import LEAST_SIZES, SweepPoint
 from modelhound.analysis.prediction import LEAST_ANCHORS, Anchor, PredictionError, leave_one_model_out
 from modelhound.analysis.roofline import Ceilings, Regime, find_regime
-from modelhound.analysis.samples import median_interval, median_of, percentile_of
+from modelhound.analysis.samples import check_seconds, median_interval, median_of, percentile_of
 from modelhound.analysis.wording import Axis, plural, seconds_text, size_text, times_text
+from modelhound.errors import RequestError
 from modelhound.records import CeilingsMeasured, LatencyMeasured, LatencyPoint
 
 __all__ = [
@@ -98,7 +99,9 @@ class AnchorSet(msgspec.Struct, frozen=True, kw_only=True):
 def summarise_points(
     records: Sequence[LatencyMeasured], ceilings: Iterable[CeilingsMeasured]
 ) -> tuple[PointSummary, ...]:
-    """A summary of each, in the same order."""
+    """A summary of each, in the same order; of times and ceilings that cannot be, a RequestError."""
+    ceilings = tuple(ceilings)
+    _check(records, ceilings)
     disturbed = {
         point
         for axis, _ in _AXES
@@ -108,6 +111,17 @@ def summarise_points(
     known = _best_ceilings([each for each in records if _has_enough_samples(each)], ceilings)
     rows = (_summarise(record, known.get((record.point.device, record.point.precision))) for record in records)
     return tuple(_without_verdict(row, disturbed) for row in rows)
+
+
+def _check(records: Sequence[LatencyMeasured], ceilings: Sequence[CeilingsMeasured]) -> None:
+    for record in records:
+        check_seconds(f"{record.model}, {record.point.shape_text}", record.seconds, None)
+    for each in ceilings:
+        rates = (each.flops_per_second, each.bytes_per_second, *each.kind_flops_per_second.values())
+        if not all(math.isfinite(rate) and rate > 0 for rate in rates):
+            raise RequestError(
+                f"cannot use the ceilings of {each.device} in {each.precision}: expected positive numbers, measure them again"
+            )
 
 
 def find_laws(

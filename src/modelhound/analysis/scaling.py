@@ -34,6 +34,7 @@ __all__ = ["Scaling", "ScalingLaw", "ScalingPoint", "measure_scaling", "speedup_
 
 _WORTH = 0.5
 _MOST_RANKS = 4096
+_NOTHING = 1e-6  # of a time: what rounding may leave of a term that is not needed
 
 
 class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,9 +155,16 @@ def _fit(points: Sequence[ScalingPoint]) -> ScalingLaw:
     terms = np.stack([np.ones_like(counts), 1 / counts, (counts - 1) / counts**2], axis=1)
     weights = 1 / times  # relative errors count
     # two points cannot tell three terms apart: what does not shrink, or where even that is too little, what is exchanged
-    choices = [(0, 1), (1, 2)] if len(points) < 3 else [(0, 1, 2)]
+    choices = [(0, 1), (1, 2)] if len(points) < 3 else [(0, 1, 2), (0, 1)]
     fits = [(*optimize.nnls(terms[:, chosen] * weights[:, None], times * weights), chosen) for chosen in choices]
-    found, _, chosen = min(fits, key=lambda fit: round(fit[1], 9))
+    laws = [(residual, _law(found, chosen)) for found, residual, chosen in fits]
+    # one rank exchanges nothing, and would take no time at all if nothing else were left
+    possible = [(residual, law) for residual, law in laws if law.seconds_at(1) > _NOTHING * times.max()]
+    return min(possible, key=lambda fit: round(fit[0], 9))[1]
+
+
+def _law(found: npt.NDArray[np.float64], chosen: Sequence[int]) -> ScalingLaw:
+    """Terms that were not fitted are nothing."""
     serial, parallel, exchange = (float(dict(zip(chosen, found, strict=True)).get(term, 0.0)) for term in range(3))
     return ScalingLaw(serial_seconds=serial, parallel_seconds=parallel, exchange_seconds=exchange)
 

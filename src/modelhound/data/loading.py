@@ -13,10 +13,12 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from PIL import Image
 
 from modelhound.compat import one_thread
 from modelhound.data.batch import Batch
@@ -132,7 +134,7 @@ class _Manner:
 class _Failed:
     """Why a batch could not be made. Sent as a value: torch would wrap an exception into a page of traceback."""
 
-    kind: type[DataError]
+    kind: type[DataError] | type[ModelError]
     message: str
     trace: str
     """Where it happened, for whoever wants to know; not part of the message."""
@@ -169,22 +171,36 @@ class _Batches:
                     return Batch(inputs=images, targets=targets)
                 transform = make_transform(form)
                 made = [self._made(index, transform) for index in indices]
+                self._check_alike(indices, made)
                 return Batch(inputs=torch.stack(made), targets=targets)
-            except DataError as error:
+            except (DataError, ModelError) as error:
                 return _Failed(type(error), str(error), traceback.format_exc())
 
     def _made(self, index: int, transform: Callable[[Any], Any]) -> Any:
         """What the transform makes of one image."""
+        name = self.dataset.item_names[index]
         try:
-            # of the right modality: checked when loading began
-            return transform(self.dataset.read(index))
-        except DataError:
+            image = self.dataset.read(index)
+            assert isinstance(image, Image.Image)  # texts were refused when loading began
+            return self.form.make(image, name) if isinstance(self.form, OwnTransform) else transform(image)
+        except (DataError, ModelError):
             raise
         except Exception as error:
-            name = self.dataset.item_names[index]
             raise DataError(
                 f"cannot prepare {name!r}: expected an image, but {type(error).__name__}: {error}"
             ) from error
+
+    def _check_alike(self, indices: Sequence[int], made: Sequence[Any]) -> None:
+        """A transform of one's own may keep the shape of the image."""
+        odd = next((place for place, each in enumerate(made) if each.shape != made[0].shape), None)
+        if odd is not None:
+            first, other = (
+                f"{tuple(made[place].shape)} of {self.dataset.item_names[indices[place]]!r}" for place in (0, odd)
+            )
+            raise ModelError(
+                f"cannot make a batch of {self.dataset.name!r}: expected tensors of one shape, but its own transform made "
+                f"{first} and {other}; let it crop or stretch all images to one size"
+            )
 
     def _stored(self, indices: Sequence[int], reader: PreparedReader, form: Preprocessing) -> "Tensor":
         import torch
@@ -258,7 +274,8 @@ def _stream(items: _Batches, manner: _Manner) -> Iterator[Batch]:
         make_cut(Variant.of(items.form))
     else:
         make_transform(items.form)
-    with described_errors(items.dataset.name):  # all of it: when a process is killed torch raises wherever we are
+    # all of it: when a process is killed torch raises wherever we are
+    with described_errors(items.dataset.name) if manner.num_workers else nullcontext():
         yield from _all_passes(items, manner)
 
 

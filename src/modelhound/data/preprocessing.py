@@ -5,6 +5,7 @@ Out: a Preprocessing, which is plain data, and from it timm's own evaluation tra
 Nothing here knows a model or a data set. timm, and with it torch, is imported when a transform is made and not before.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +20,7 @@ from modelhound.errors import ModelError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["OwnTransform", "Preprocessing", "Transform", "Variant", "make_cut", "make_transform"]
+__all__ = ["OwnTransform", "Preprocessing", "Transform", "Variant", "fraction_kept", "make_cut", "make_transform"]
 
 Word = Annotated[str, msgspec.Meta(pattern="^[a-z]+$")]
 """Part of the name of a folder, so that one from a stranger's file must not lead out of it."""
@@ -97,6 +98,16 @@ class OwnTransform:
 
     input_size: tuple[int, int]
     """Height and width of what comes out."""
+
+    def make(self, image: Image.Image, name: str) -> "Tensor":
+        """What becomes of the item of this name; where nothing does, the model is to blame and not the data: a ModelError."""
+        try:
+            return self.transform(image)
+        except Exception as error:
+            raise ModelError(
+                f"cannot prepare {name!r}: expected its own transform to take any RGB image, but {type(error).__name__}: "
+                f"{error}; mend the transform"
+            ) from error
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OwnTransform):
@@ -185,6 +196,14 @@ def make_cut(variant: Variant) -> Callable[[Image.Image], Image.Image]:
         return image
 
     return cut
+
+
+def fraction_kept(crop: int, resize: int) -> float:
+    """crop / resize, rounded so that dividing crop by it and cutting off what follows the point, as timm does, gives resize."""
+    fraction = crop / resize
+    while int(crop / fraction) < resize:
+        fraction = math.nextafter(fraction, 0)
+    return fraction
 
 
 def _check(what: str, given: object, holds: bool, rule: str) -> None:

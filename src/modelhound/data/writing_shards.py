@@ -88,10 +88,13 @@ class _Checksums:
 
 def _load_if_whole(path: Path, num_items: int) -> npt.NDArray[np.uint32] | None:
     try:
-        loaded: npt.NDArray[np.uint32] = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            loaded: object = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    return loaded if loaded.shape == (num_items,) and loaded.dtype == np.uint32 else None
+    if isinstance(loaded, np.ndarray) and loaded.shape == (num_items,) and loaded.dtype == np.uint32:
+        return loaded
+    return None
 
 
 def _write_missing(

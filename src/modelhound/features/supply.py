@@ -180,6 +180,7 @@ class _Growing:
                 self._whole.pixels[variant][start:stop].copy_(pixels)
             for form, own in made.own.items():
                 self._whole.own[form][start:stop].copy_(own)
+            self._whole.failed.update(made.failed)
             if self._device != "cpu":
                 torch.cuda.current_stream(self._device).synchronize()
         with self._changed:

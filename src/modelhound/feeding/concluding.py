@@ -21,6 +21,7 @@ from modelhound.analysis.loader_advice import (
 )
 from modelhound.analysis.loader_model import suit_computing
 from modelhound.analysis.pairs import Pair, PairTimes, count_top, order_pairs, rate_pairs
+from modelhound.analysis.wording import plural
 from modelhound.feeding.ledger import Study
 from modelhound.feeding.studying import Studied, stretch
 from modelhound.feeding.sweeping import compose_run
@@ -49,7 +50,8 @@ def choose_pairs(
     too_large = [int(batch) for batch in batches if int(batch) > num_items]
     if too_large:
         notes.append(
-            f"Batches of {_list(too_large)} are larger than the {num_items} items of a pass: one batch holds all."
+            f"Batches of {_list(too_large)} are larger than the {num_items} items of a measured pass: there, one batch holds "
+            "all."
         )
     idle: dict[int, list[int]] = {}
     pairs: dict[Pair, Pair] = {}
@@ -61,8 +63,8 @@ def choose_pairs(
             pairs.setdefault((min(batch, num_items), min(each, num_batches)), (batch, each))
     for num_batches, useless in idle.items():
         notes.append(
-            f"Where a pass has {num_batches} {'batch' if num_batches == 1 else 'batches'}, more workers than that have nothing "
-            f"to do: {_list(sorted(set(useless)))} count as {num_batches} there."
+            f"Where a measured pass has {plural(num_batches, 'batch', 'batches')}, more workers than that have "
+            f"nothing to do: {_list(sorted(set(useless)))} count as {num_batches} there."
         )
     crowded = [int(each) for each in workers if int(each) > num_cores]
     if crowded:

@@ -13,7 +13,6 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
 
 from modelhound.compat import give_back_freed_memory
@@ -21,7 +20,7 @@ from modelhound.data import Batch, Dataset, InputForm, Tokenising, load_batches
 from modelhound.data.loading import free_shared_memory
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.errors import HoundError, explain_error, is_out_of_memory
-from modelhound.meter import Meter, cpu_seconds_now, disk_bytes_read, seconds_now
+from modelhound.meter import Meter, available_memory, cpu_seconds_now, disk_bytes_read, seconds_now
 from modelhound.models import Network, suitable_layout
 from modelhound.models.computing import computing_features
 from modelhound.records import FeedMeasured, LoadMeasured, PairFailed, StepMeasured
@@ -237,7 +236,7 @@ def why_not(batch: int, workers: int, *, bytes_per_item: float, num_items: int, 
     batch = min(batch, num_items)
     num_waiting = min(workers * prefetch + 1, -(-num_items // batch))
     needed = int(bytes_per_item * batch * num_waiting)
-    shared, free = free_shared_memory(), int(psutil.virtual_memory().available * _MEMORY_SHARE)
+    shared, free = free_shared_memory(), int(available_memory() * _MEMORY_SHARE)
     what = f"{num_waiting} batches of {batch} items, {needed / 1e9:.1f} GB"
     if workers > 0 and needed > shared:
         return (

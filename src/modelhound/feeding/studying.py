@@ -216,10 +216,16 @@ def _table(asked: Study, ledger: Ledger, laws: Laws, expected: Floats, working: 
 
 def _extend(times: PairTimes, names: tuple[str, ...], rows: Sequence[int], table: Floats) -> PairTimes:
     """To models that took no part: composed, and corrected by what the others showed of each pair on average."""
-    correction = np.nanmean(np.log(times.seconds / table[list(rows)]), axis=0)
-    corrections = np.nanmean(np.log(times.versions / table[list(rows)]), axis=1)
+    correction = _mean_of_known(np.log(times.seconds / table[list(rows)]), axis=0)
+    corrections = _mean_of_known(np.log(times.versions / table[list(rows)]), axis=1)
     seconds, versions = table * np.exp(correction), table * np.exp(corrections)[:, None, :]
     seconds[list(rows)], versions[:, list(rows)] = times.seconds, times.versions
     is_measured = np.zeros(table.shape, np.bool_)
     is_measured[list(rows)] = times.is_measured
     return PairTimes(models=names, pairs=times.pairs, seconds=seconds, versions=versions, is_measured=is_measured)
+
+
+def _mean_of_known(values: Floats, *, axis: int) -> Floats:
+    """Nothing where nothing is known, as of a pair that fails with all models of a race."""
+    known = ~np.isnan(values)
+    return np.asarray(np.where(known, values, 0.0).sum(axis=axis) / np.maximum(known.sum(axis=axis), 1))

@@ -13,6 +13,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,9 @@ __all__ = [
 ]
 
 _NOT_THERE = "none"
+_GROUPS, _GROUP_FILES = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+_NEWER_NAMES = ("memory.max", "memory.current", "active_file", "inactive_file")
+_OLDER_NAMES = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file", "total_inactive_file")
 _VERSIONED = ("modelhound", "torch", "torchvision", "timm", "transformers", "safetensors", "numpy", "pillow")
 
 
@@ -41,8 +45,40 @@ def count_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes of the host's memory that could be used now."""
-    return int(psutil.virtual_memory().available)
+    """Bytes of the host's memory that could be used now: of a container or a job with a limit, no more than it has left."""
+    free = int(psutil.virtual_memory().available)
+    return max(0, min((free, *_left_to_groups(_GROUPS, _GROUP_FILES))))
+
+
+def _left_to_groups(listed: Path, mounted: Path) -> Iterator[int]:
+    """What each control group around this process may still take; `mounted` shows a container its own group at the top."""
+    try:
+        lines = [line.split(":", 2) for line in listed.read_text().splitlines() if line.count(":") >= 2]
+    except OSError:  # not Linux
+        return
+    for _, kinds, path in lines:
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        top = mounted / "memory" if kinds else mounted  # of the older version, or of the newer one
+        group = top / path.strip("/")
+        for folder in (group, *group.parents):
+            left = _left_to_group(folder, *(_OLDER_NAMES if kinds else _NEWER_NAMES))
+            if left is not None:
+                yield left
+            if folder == top:
+                break
+
+
+def _left_to_group(folder: Path, limit: str, held: str, *files: str) -> int | None:
+    """None without a limit. Files that were read lie in memory only as long as nobody else needs it."""
+    try:
+        left = int((folder / limit).read_text()) - int((folder / held).read_text())
+    except (OSError, ValueError):
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        told = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        left += sum(int(told.get(name, 0)) for name in files)
+    return left
 
 
 @functools.cache  # to look it up takes milliseconds
@@ -160,5 +196,7 @@ def _source_commit() -> str | None:
 
 
 def _git(root: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True)
+    """What git answers. It locks nothing: killed beside us, it would leave a lock that stops the next commit."""
+    command = ["git", "--no-optional-locks", "-C", str(root), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     return done.stdout.strip()

@@ -138,11 +138,18 @@ class _Counters:
                 times = each.cpu_times()
                 self.cpu_seconds += times.user + times.system
                 self.memory_bytes += each.memory_info().rss
-        disk, network = psutil.disk_io_counters(), psutil.net_io_counters()
+        disk, network = _ask(psutil.disk_io_counters), _ask(psutil.net_io_counters)
         self.disk_read = disk.read_bytes if disk else 0
         self.disk_written = disk.write_bytes if disk else 0
         self.network_sent = network.bytes_sent if network else 0
         self.network_received = network.bytes_recv if network else 0
+
+
+def _ask(question: Callable[[], Any]) -> Any:
+    """None where the system keeps no such counters, as in some containers."""
+    with contextlib.suppress(OSError, RuntimeError):
+        return question()
+    return None
 
 
 def _look_at_gpu(device: str, meter: PowerMeter) -> dict[str, Any]:

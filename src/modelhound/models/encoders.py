@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelhound.compat import import_transformers
-from modelhound.data.preprocessing import Preprocessing
+from modelhound.data.preprocessing import Preprocessing, fraction_kept
 from modelhound.data.tokenising import Tokenising, fingerprint_tokenizer, load_tokenizer
 from modelhound.errors import ModelError
 from modelhound.models.pooling import image_features, text_features
@@ -273,9 +273,9 @@ def _as_preprocessing(processor: Any) -> Preprocessing:
             fraction, mode = float(processor.crop_pct), "center"
     elif getattr(processor, "do_center_crop", False) and crop is not None:
         if edge is None and size is not None and size != crop:
-            fraction = min(crop) / min(size)  # squashes first; square images come out the same
+            fraction = fraction_kept(min(crop), min(size))  # squashes first; square images come out the same
         elif edge is not None:
-            fraction, mode = min(crop) / edge, "center"
+            fraction, mode = fraction_kept(min(crop), edge), "center"
         size = crop
     elif edge is not None:
         size, mode = (edge, edge), "center"

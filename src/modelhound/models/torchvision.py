@@ -6,7 +6,6 @@ Nothing here knows about searching. Only classifiers of single images are listed
 """
 
 import importlib.metadata
-import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -174,25 +173,18 @@ def _split(
 
 def _preprocessing(name: str) -> "Preprocessing":
     from modelhound.data import Preprocessing
+    from modelhound.data.preprocessing import fraction_kept
 
     transform = _choose_weights(name).transforms()
     (crop,), (resize,) = transform.crop_size, transform.resize_size
     return Preprocessing(
         input_size=(crop, crop),
         interpolation=transform.interpolation.value,
-        crop_fraction=_fraction(crop, resize),
+        crop_fraction=fraction_kept(crop, resize),
         crop_mode="center",
         mean=tuple(transform.mean),
         std=tuple(transform.std),
     )
-
-
-def _fraction(crop: int, resize: int) -> float:
-    """crop / resize, rounded so that dividing crop by it and cutting off what follows the point gives resize again."""
-    fraction = crop / resize
-    while int(crop / fraction) < resize:
-        fraction = math.nextafter(fraction, 0)
-    return fraction
 
 
 def _describe(name: str) -> dict[str, Any]:

@@ -9,9 +9,7 @@ import contextlib
 import resource
 from collections.abc import Iterator
 
-import psutil
-
-from modelhound.meter import process_bytes
+from modelhound.meter import available_memory, process_bytes
 
 __all__ = ["count_swapped_pages", "limited_memory", "usable_memory_bytes"]
 
@@ -20,7 +18,7 @@ _USABLE = 0.85  # of what is free when a sweep begins: the rest is for everybody
 
 def usable_memory_bytes() -> int:
     """What a point may use on this host unless told otherwise."""
-    return int(_USABLE * psutil.virtual_memory().available)
+    return int(_USABLE * available_memory())
 
 
 @contextlib.contextmanager

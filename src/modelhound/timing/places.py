@@ -58,7 +58,7 @@ class Place(Protocol):
         """Look at every model without running it."""
 
     def sweep(self, plan: SweepPlan, known: Sequence[Record], tell: Tell, watch: Watch) -> int:
-        """Measure what is not known; how many points were."""
+        """Measure what is not known, and tell what the plan could not take up; how many points were known."""
 
 
 @contextlib.contextmanager
@@ -89,6 +89,8 @@ class _Here:
 
     def sweep(self, plan: SweepPlan, known: Sequence[Record], tell: Tell, watch: Watch) -> int:
         tell(RunStarted(at=utc_now(), device=",".join(self.devices), machine=describe_machine()))
+        for failure in plan.broken:
+            tell(failure)
         return sweep_points(plan, self.devices, self._settings, self._bench, known=known, tell=tell, watch=watch)
 
 
@@ -133,6 +135,8 @@ class _Afar:
             why = lost.get(_host(point.device))
             if why is not None and point not in done:
                 tell(LatencyFailed(point=point, why="crashed", tried=True, message=f"not measured: {why}"))
+        for failure in plan.broken:  # not before the machines have told of their starts: it would be of an earlier one
+            tell(failure)
         return num_known
 
     def _share(self, host: str, plan: SweepPlan, told: Sequence[Record]) -> "_Share | None":

@@ -5,7 +5,7 @@ Out: a LatencyResult, with laws, hypotheses and JSON; a comparison of runs
 Nothing here measures.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from modelhound.analysis.latency import (
     judge_prediction,
     summarise_points,
 )
-from modelhound.analysis.newest import newest_points
+from modelhound.analysis.newest import newest_failures, newest_points
 from modelhound.errors import RequestError
 from modelhound.records import (
     CeilingsMeasured,
@@ -35,6 +35,7 @@ from modelhound.records import (
     to_document,
     to_plain,
 )
+from modelhound.settings import LatencySettings
 from modelhound.store import read_run
 from modelhound.timing.pricing import PricedPoint
 
@@ -151,8 +152,8 @@ def assemble_result(
     margin: float,
 ) -> LatencyResult:
     """Laws, hypotheses and everything else that follows from the points."""
-    laws = find_laws(measured, ceilings, margin=margin)
     summaries = summarise_points(measured, ceilings)
+    laws = find_laws(measured, ceilings, margin=margin)
     return LatencyResult(
         run=path,
         ceilings=tuple(ceilings),
@@ -180,9 +181,15 @@ def read_latency(path: Path) -> LatencyResult:
         list(measured.values()),
         list(failed.values()),
         run.of(CeilingsMeasured),
-        tuple(dict.fromkeys(run.of(Failure))),
-        margin=float(run.settings.get("margin", 0.1)),
+        tuple(newest_failures(run.records)),
+        margin=_margin_of(run.settings),
     )
+
+
+def _margin_of(asked: Mapping[str, Any]) -> float:
+    """What was asked for; the usual one where somebody wrote something else there."""
+    margin = asked.get("margin")
+    return float(margin) if isinstance(margin, int | float) and 0 < margin <= 1 else LatencySettings.margin
 
 
 def read_comparable(path: Path) -> LatencyResult:

@@ -9,11 +9,16 @@ Nothing here knows what the stage does.
 import functools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
-from modelhound.data import Dataset
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from modelhound.data import Dataset, Preprocessing
 from modelhound.data.source import Item, Reader
+from modelhound.data.sources.prepared import PreparedReader
 from modelhound.meter import SamplingPlan, take_samples
 
 __all__ = ["Delays", "delay", "prepare_delays", "slow_down_reading"]
@@ -68,7 +73,17 @@ def slow_down_reading(dataset: Dataset, seconds_per_item: float) -> Dataset:
     """The same items, each of which takes longer to read."""
     if seconds_per_item <= 0:
         return dataset
-    return replace(dataset, reader=_SlowReader(dataset.reader, seconds_per_item))
+    return replace(dataset, reader=_slow_down(dataset.reader, seconds_per_item))
+
+
+def _slow_down(reader: Reader, seconds: float) -> Reader:
+    """In its own way: pixels that are copied must not be made of images instead, which would take longer by itself."""
+    if isinstance(reader, _SlowPreparedReader):
+        return replace(reader, seconds=reader.seconds + seconds)
+    if isinstance(reader, PreparedReader):
+        held = {each.name: getattr(reader, each.name) for each in fields(PreparedReader)}
+        return _SlowPreparedReader(**held, seconds=seconds)
+    return _SlowReader(reader, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +109,21 @@ class _SlowReader:
     def read(self, position: int) -> Item:
         time.sleep(self.seconds)
         return self.reader.read(position)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _SlowPreparedReader(PreparedReader):
+    """The same for items that were prepared."""
+
+    seconds: float
+
+    def select(self, positions: Sequence[int]) -> Self:
+        return replace(self, places=self.places[np.asarray(positions, dtype=np.int64)])
+
+    def read(self, position: int) -> Image.Image:
+        time.sleep(self.seconds)
+        return PreparedReader.read(self, position)
+
+    def read_pixels(self, positions: Sequence[int], preprocessing: Preprocessing) -> npt.NDArray[np.uint8]:
+        time.sleep(self.seconds * len(positions))
+        return PreparedReader.read_pixels(self, positions, preprocessing)

@@ -51,10 +51,15 @@ def _same_classes(dataset: Dataset, test: Dataset, part: str) -> Dataset:
     if dataset.task == "regression" or dataset.class_names == test.class_names:
         return test
     unknown = [name for name in test.class_names if name not in dataset.class_names]
-    if unknown or dataset.task != "classification":
+    if unknown:
         raise DataError(
             f"cannot test on part {part!r} of {dataset.name!r}: expected the classes of the training items, found "
-            f"{unknown[0] if unknown else 'others'!r}; train on a part that has it, or leave --test out"
+            f"{unknown[0]!r}; train on a part that has it, or leave --test out"
         )
     places = np.array([dataset.class_names.index(name) for name in test.class_names], dtype=np.int64)
-    return dataclasses.replace(test, targets=places[test.targets], class_names=dataset.class_names)
+    if dataset.task == "classification":
+        targets = places[test.targets]
+    else:  # labels that no test item has
+        targets = np.zeros((len(test), len(dataset.class_names)), dtype=np.bool_)
+        targets[:, places] = test.targets
+    return dataclasses.replace(test, targets=targets, class_names=dataset.class_names)

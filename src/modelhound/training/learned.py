@@ -16,7 +16,7 @@ import msgspec
 from modelhound.data import Dataset
 from modelhound.settings import ModelSettings
 
-__all__ = ["ItemSketch", "learned_by", "sketch_items", "tell_learned"]
+__all__ = ["ItemSketch", "learned_by", "sketch_items", "tell_learned", "tell_shared"]
 
 _TRAINED = "trained.json"
 # of all items those whose digests come first: a sample that is the same in every data set they are in
@@ -63,6 +63,18 @@ def tell_learned(learned: Sequence[ItemSketch], items: Dataset) -> str:
     return (
         f"it has learned from about {share:.0%} of these very items before, as its checkpoint says: its score is how well it "
         "remembers them, and says little of others"
+    )
+
+
+def tell_shared(items: Dataset, test: Dataset) -> str:
+    """What to know of a score on test items that are training items too; empty where hardly any are."""
+    learned = set(items.digests)
+    num_shared = sum(digest in learned for digest in test.digests)
+    if num_shared <= _LEAST_SHARE * len(test):
+        return ""
+    return (
+        f"{num_shared} of {len(test)} test items are among the training items too, to the last byte: of these the score is how "
+        "well it remembers them"
     )
 
 

@@ -30,7 +30,7 @@ from modelhound.training.bench import Bench, set_up, split_items
 from modelhound.training.checkpoints import Keeper, Progressed
 from modelhound.training.feed import Moved
 from modelhound.training.layout import tuned_convolutions
-from modelhound.training.learned import ItemSketch, sketch_items, tell_learned
+from modelhound.training.learned import ItemSketch, sketch_items, tell_learned, tell_shared
 from modelhound.training.losses import LossLog, check_finite, or_precision
 from modelhound.training.trainable import Trainable, evaluate_batch
 
@@ -139,7 +139,11 @@ def train(
         peak_memory_bytes=meter.peak_memory_bytes,
         checkpoint=keeper.path_of(best.epoch) if keeper else None,
         stopped=stopped,
-        notes=(*_notes(bench), *_losses_of_checkpoints(keeper), *filter(None, [tell_learned(learned, bench.test)])),
+        notes=(
+            *_notes(bench),
+            *_losses_of_checkpoints(keeper),
+            *filter(None, [tell_learned(learned, bench.test), tell_shared(bench.course.dataset, bench.test)]),
+        ),
     )
 
 

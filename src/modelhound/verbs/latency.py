@@ -77,8 +77,6 @@ def run_latency(settings: LatencySettings, *, watch: Watch = silent) -> LatencyR
             "latency", _short_name(plan), {**identity, "points": [to_plain(point) for point in plan.points]}
         )
         with open_run(path, verb="latency", at=utc_now(), settings=to_plain(settings), identity=identity) as run:
-            for failure in plan.broken:
-                run.append(failure)
             num_resumed = place.sweep(plan, run.read(Record), run.append, watch)
             result = _conclude(path, plan, _ceilings(run, place), run, settings, num_resumed, place.notes)
             run.write_answer(

@@ -22,6 +22,7 @@ from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant
 from modelhound.data.source import UnreadableItemError
 from modelhound.data.sources.prepared import PreparedReader
 from modelhound.data.tokenising import Tokenising
+from modelhound.errors import ModelError
 from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch, silent
 
@@ -55,6 +56,9 @@ class DecodedChunk:
     own: "dict[OwnTransform, Tensor]" = field(repr=False)
     """What users' own transforms gave: float32 [items, channels, height, width]."""
 
+    failed: dict[OwnTransform, str] = field(default_factory=dict, repr=False)
+    """Own transforms that could not make something of every item, and why."""
+
     def __len__(self) -> int:
         return len(self.positions)
 
@@ -65,12 +69,15 @@ class DecodedChunk:
     def inputs(
         self, form: InputForm, start: int, stop: int, *, dtype: "torch.dtype | None" = None, channels_last: bool = False
     ) -> "Tensor":
-        """Inputs [items, 3, height, width] on the device, of the chunk's items `start` to `stop`; float32 unless told."""
+        """Inputs [items, 3, height, width] on the device, of the chunk's items `start` to `stop`; float32 unless told. Of a
+        transform that failed, a ModelError: the other models go on."""
         import torch
 
         dtype = dtype or torch.float32
         layout = torch.channels_last if channels_last else torch.contiguous_format
         if isinstance(form, OwnTransform):
+            if form in self.failed:
+                raise ModelError(self.failed[form])
             made = self._here(self.own[form][start:stop])
             return made.to(dtype=dtype, memory_format=layout)
         assert isinstance(form, Preprocessing)  # texts were refused when decoding began
@@ -119,7 +126,7 @@ def decode(
     choice = choice or _choose(dataset, positions, "cpu" if as_images else device, num_threads)
     tell(0)
     if device == "cpu" or as_images or choice is None:
-        pixels, own = decode_on_host(
+        pixels, own, failed = decode_on_host(
             dataset,
             positions,
             variants,
@@ -133,11 +140,11 @@ def decode(
             pixels = {variant: each.to(device, non_blocking=True) for variant, each in pixels.items()}
             own = {form: each.to(device, non_blocking=True) for form, each in own.items()}
     else:
-        own = {}
+        own, failed = {}, {}
         pixels = decode_on_device(
             dataset, positions, list(variants), choice.decoder, device, num_threads, tell, keep_on_host=keep_on_host
         )
-    return DecodedChunk(positions=positions, device=device, choice=choice, pixels=pixels, own=own)
+    return DecodedChunk(positions=positions, device=device, choice=choice, pixels=pixels, own=own, failed=failed)
 
 
 def _distinct(forms: Sequence[InputForm]) -> "list[Preprocessing | OwnTransform]":

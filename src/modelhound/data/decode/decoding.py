@@ -21,7 +21,7 @@ from modelhound.data.in_order import work_in_order
 from modelhound.data.preprocessing import OwnTransform, Preprocessing, Variant, make_cut
 from modelhound.data.source import UnreadableItemError
 from modelhound.data.sources.prepared import PreparedReader
-from modelhound.errors import DataError
+from modelhound.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,8 +46,9 @@ def decode_on_host(
     tell: Callable[[int], None],
     *,
     pin: bool,
-) -> "tuple[dict[Variant, Tensor], dict[OwnTransform, Tensor]]":
-    """Pixels by Pillow, as timm's transforms cut them, and what users' own transforms make of whole images."""
+) -> "tuple[dict[Variant, Tensor], dict[OwnTransform, Tensor], dict[OwnTransform, str]]":
+    """Pixels by Pillow, as timm's transforms cut them, what users' own transforms make of whole images, and why some of these
+    make nothing of one: then they are not asked again."""
     import torch
 
     num_items = len(positions)
@@ -58,6 +59,7 @@ def decode_on_host(
         each: torch.empty((num_items, _NUM_CHANNELS, *each.input_size), dtype=torch.float32, pin_memory=pin)
         for each in transforms
     }
+    failed: dict[OwnTransform, str] = {}
     ready = {variant for variant, form in variants.items() if _is_ready(dataset, form)}
     cuts = {variant: make_cut(variant) for variant in variants if variant not in ready}
     views = {variant: each.numpy() for variant, each in pixels.items()}
@@ -73,8 +75,12 @@ def decode_on_host(
                 with _explained(dataset, positions[row]):
                     for variant, cut in cuts.items():
                         views[variant][row] = np.asarray(cut(image))
-                    for form, kept in own.items():
-                        kept[row] = form.transform(image)
+                for form, kept in own.items():
+                    if form not in failed:
+                        try:
+                            _make_own(form, image, dataset.item_names[positions[row]], kept[row])
+                        except ModelError as error:
+                            failed[form] = str(error)
         return len(rows)
 
     with threads_kept():
@@ -89,7 +95,7 @@ def decode_on_host(
         ):
             done += count
             tell(done)
-    return pixels, own
+    return pixels, own, failed
 
 
 def decode_on_device(
@@ -189,6 +195,20 @@ def _cut_groups(
                 for place, one in zip(places, made, strict=True):
                     kept[rows.start + place].copy_(one, non_blocking=True)
         begin += len(places)
+
+
+def _make_own(form: OwnTransform, image: Image.Image, name: str, kept: "Tensor") -> None:
+    import torch
+
+    made = form.make(image, name)
+    try:
+        kept.copy_(made)
+    except (RuntimeError, TypeError) as error:
+        found = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
+        raise ModelError(
+            f"cannot prepare {name!r}: expected {tuple(kept.shape)} of its own transform, as of other images, but it made "
+            f"{found}; let it crop or stretch all images to one size"
+        ) from error
 
 
 def _is_ready(dataset: Dataset, form: Preprocessing) -> bool:

@@ -119,7 +119,9 @@ class _Array:
     def fill(self, content: Any, dtype: object, shape: Any, by_columns: object) -> None:
         if not isinstance(dtype, _Dtype) or dtype.code not in ("u1", "|u1", "uint8"):
             raise _RefusedError("an array of something else than bytes")
-        content = content.encode("latin1") if isinstance(content, str) else bytes(content)
+        content = content.encode("latin1") if isinstance(content, str) else content
+        if not isinstance(content, bytes | bytearray):  # of a number, bytes() would make as many
+            raise ValueError("an array is made of something else than bytes")
         if not isinstance(shape, tuple) or len(content) != math.prod(shape):
             raise ValueError("an array has more or fewer bytes than its shape")
         self.values = np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_columns else "C")

@@ -232,9 +232,7 @@ def list_prepared(folder: Path, manifest: Manifest) -> Listing:
     if manifest.targets_crc32 not in (None, checksum_targets(targets)):
         raise _damaged(folder / TARGETS, "it holds other labels than were written")
     try:
-        if manifest.task == "classification" and not np.isin(targets, np.arange(len(manifest.class_names))).all():
-            raise ValueError("a target is none of the classes")
-        return Listing(
+        listing = Listing(
             class_names=manifest.class_names,
             targets=targets,
             item_names=manifest.item_names,
@@ -242,6 +240,10 @@ def list_prepared(folder: Path, manifest: Manifest) -> Listing:
             task=manifest.task,
             skipped=manifest.skipped,
         )
+        # whole numbers by now, which can be compared with others
+        if manifest.task == "classification" and not np.isin(targets, np.arange(len(manifest.class_names))).all():
+            raise ValueError("a target is none of the classes")
+        return listing
     except ValueError as error:
         raise _damaged(folder / TARGETS, str(error)) from error
 
@@ -286,9 +288,12 @@ def load_checksums(folder: Path, stored: StoredVariant, num_items: int) -> npt.N
 
 def _load(path: Path) -> npt.NDArray[Any]:
     try:
-        loaded: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:  # which numpy leaves open if it is an archive of arrays
+            loaded: object = np.load(file, allow_pickle=False)
     except Exception as error:  # the head of such a file is parsed as Python, and may claim any size
         raise _damaged(path, str(error)) from error
+    if not isinstance(loaded, np.ndarray):
+        raise _damaged(path, "it is an archive of arrays")
     return loaded
 
 
