@@ -41,6 +41,7 @@ __all__ = [
     "list_runs",
     "open_run",
     "read_run",
+    "reserve_run",
     "set_aside",
 ]
 
@@ -170,6 +171,11 @@ def open_run(
         yield RunFolder(path)
     finally:
         lock.release()
+
+
+def reserve_run(path: Path) -> None:
+    """Make it a run folder before others put files there: `open_run` refuses what holds files and is none, and so does this."""
+    _lock(path).release()
 
 
 def set_aside(path: Path) -> None:

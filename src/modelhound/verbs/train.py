@@ -50,7 +50,7 @@ from modelhound.records import (
 )
 from modelhound.settings import TrainSettings
 from modelhound.settings.checks import make_settings, name_all
-from modelhound.store import default_run_path, open_run, write_file
+from modelhound.store import default_run_path, open_run, reserve_run, write_file
 
 __all__ = ["Submitted", "TrainAnswer", "TrainResult", "run_train", "submit_train", "train", "train_on_node"]
 
@@ -262,6 +262,7 @@ def submit_train(settings: TrainSettings) -> Submitted:
     asked["run"] = str(path)
     if settings.dry_run:
         return Submitted(script=slurm.make_script(job, path / "slurm"), job=None, run=path)
+    reserve_run(path)  # submitit puts its own files there before the job begins
     number = slurm.submit(job, path / "slurm", "modelhound.verbs.train:train_on_node", asked)
     return Submitted(script=slurm.make_script(job, path / "slurm"), job=number, run=path)
 
