@@ -34,12 +34,10 @@ def loader_charts(answer: LoaderAnswer, runs: Sequence[FeedMeasured] = ()) -> tu
         if not kind.seconds:
             continue
         where = f"{kind.kind} items of {answer.data} on {answer.device}, runs of {kind.num_items:,} items"
-        charts += [
-            _fixed_batch(kind, where),
-            _fixed_workers(kind, where),
-            _fixed_model(kind, where),
-            _regret(kind, where),
-        ]
+        if any(each.seconds is not None for each in kind.seconds):
+            charts += [_fixed_batch(kind, where), _fixed_workers(kind, where), _fixed_model(kind, where)]
+        if kind.recommended is not None:  # otherwise no pair works with all models, and none has a mean over them
+            charts.append(_regret(kind, where))
         if kind.lengths:
             charts.append(_run_length(kind, where))
         own = [run for run in runs if run.item_kind == kind.kind]
