@@ -260,6 +260,25 @@ def test_a_run_that_did_not_measure_the_best_does_not_disagree(tmp_path: Path) -
     assert plain_text(page.answer) == "zoo:a is the best in all 2 runs that measured it, of 3."
 
 
+def test_runs_in_which_no_model_beats_guessing_have_no_best_model(tmp_path: Path) -> None:
+    runs = [write_search(tmp_path / f"run-{place}", ["zoo:a", "zoo:b"], seed=place) for place in range(2)]
+    for path in runs:
+        ranking = msgspec.structs.replace(view_search(read_run(path)).ranking, guess=0.9, is_guess_beaten=False)
+        RunFolder(path).write_answer(ranking, headline="no model is clearly better than guessing")
+    assert plain_text(page_of(*runs).answer) == "2 runs side by side."
+    assert page_of(runs[0]).title == "No answer · fashion · modelhound"
+
+
+def test_scores_of_different_kinds_are_not_drawn_on_one_axis(tmp_path: Path) -> None:
+    runs = [write_search(tmp_path / f"run-{place}", ["zoo:a", "zoo:b"], seed=place) for place in range(2)]
+    ranking = msgspec.structs.replace(view_search(read_run(runs[1])).ranking, metric="R2")
+    RunFolder(runs[1]).write_answer(ranking, headline="zoo:a")
+    page = page_of(*runs)
+    assert {chart.name for chart in page.charts if chart.name.startswith("compare")} == {"compare_speed"}
+    (common,) = [section for section in page.sections if section.name == "common"]
+    assert common.lead.endswith("Scores are not drawn: R2 and accuracy do not go on one axis.")
+
+
 def test_no_runs_are_refused() -> None:
     with pytest.raises(RequestError, match="no runs"):
         build_page([])
