@@ -165,6 +165,22 @@ def _outdated(records: Iterable[Record]) -> Iterator[Record]:
             yield msgspec.structs.replace(each, wall_seconds=1000.0, num_items=1, phases=())
 
 
+def test_a_training_whose_last_start_had_no_steps_left_has_no_speed_that_is_made_up(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["train"])
+    with open_run(tmp_path / "killed", verb="train", at=run.at, settings=run.settings, identity={}) as killed:
+        for each in run.records:
+            if isinstance(each, RankTrained):
+                phases = tuple(msgspec.structs.replace(phase, seconds=()) for phase in each.phases)
+                each = msgspec.structs.replace(each, num_steps=0, num_items=0, phases=phases)
+            killed.append(each)
+    (killed.path / "answer.json").write_bytes((run.path / "answer.json").read_bytes())
+    page = build_page([read_run(killed.path)])
+    assert figures_of(page)["How fast"] == "unknown"
+    assert "train_steps" not in {chart.name for chart in page.charts}
+    assert "common" not in {section.name for section in build_page([run, read_run(killed.path)]).sections}
+    render_page(page, sources="a test")
+
+
 def test_a_run_that_found_nothing_falls_back_to_its_headline(tmp_path: Path) -> None:
     path = write_verb_runs(tmp_path)["latency"]
     (path / "records.jsonl").write_bytes(b"")

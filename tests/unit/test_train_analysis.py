@@ -1,6 +1,7 @@
 """Verdicts, scaling and findings from records whose answers are known beforehand."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from modelhound.analysis.telemetry import summarise_telemetry
 from modelhound.errors import RequestError
 from modelhound.meter.telemetry import join_samples
 from modelhound.records import Block, BlocksMeasured, ModelTrained, PhaseSamples, RankTrained, TelemetrySample
+from modelhound.verbs.train import TrainAnswer, TrainResult
 
 
 def blocks(times: dict[str, float], *, num_workers: int = 4, noise: float = 0.01, **more: Any) -> BlocksMeasured:
@@ -222,6 +224,32 @@ def test_data_and_training_are_told_apart_per_batch_and_epoch() -> None:
     assert (times.data_seconds_per_batch, times.data_seconds_per_epoch) == pytest.approx((0.1, 0.4))
     assert (times.training_seconds_per_batch, times.training_seconds_per_epoch) == pytest.approx((0.5, 2.0))
     assert measure_steps(trained, msgspec.structs.replace(rank(2), num_steps=0)) is None
+
+
+def test_the_verdict_of_the_first_run_is_not_that_of_another(tmp_path: Path) -> None:
+    """What bounds the first could not be found out, or was found out by a later start."""
+    trained = (run(1, model="timm:first"), run(1, model="timm:x"))
+    verdict = judge_blocks(blocks({"live": 0.2, "host batches": 0.1}))
+    result = TrainResult(
+        run=tmp_path,
+        data="photos",
+        task="classification",
+        device="cpu",
+        weights="pretrained",
+        num_classes=2,
+        guess=0.5,
+        trained=trained,
+        ranks=(),
+        answer=TrainAnswer(verdicts=(verdict,), scalings=(), findings=()),
+        operators=(),
+        failures=(),
+        skipped=(),
+        read_back={},
+        num_resumed=0,
+    )
+    assert result.to_json()["verdict"] is None
+    turned = msgspec.structs.replace(result, trained=trained[::-1])
+    assert turned.to_json()["verdict"]["bound"] == "data-bound"
 
 
 def test_perfect_scaling_loses_nothing() -> None:

@@ -184,8 +184,10 @@ def _interval_text(run: "ModelTrained") -> str:
 
 
 def _speed_text(ranks: "list[RankTrained]") -> str:
+    """Unknown where a start that had no steps left to do is all there is to tell of."""
     seconds = max((rank.wall_seconds for rank in ranks), default=0.0)
-    return number_text(sum(rank.num_items for rank in ranks) / seconds) if seconds else "–"
+    num_items = sum(rank.num_items for rank in ranks)
+    return number_text(num_items / seconds) if num_items and seconds else "–"
 
 
 def _answer_sentence(result: "TrainResult") -> str:

@@ -51,10 +51,9 @@ def _times_of(run: Run) -> Times:
     items: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for rank in newest_of_runs(run.of(RankTrained), trained):
         items.setdefault((rank.model, plural(rank.num_ranks, "rank")), []).append((rank.num_items, rank.wall_seconds))
-    return {
-        key: max(seconds for _, seconds in ranks) / max(1, sum(count for count, _ in ranks))
-        for key, ranks in items.items()
-    }
+    spent = {key: (max(each for _, each in own), sum(count for count, _ in own)) for key, own in items.items()}
+    # a start that had no steps left to do went through no items
+    return {key: seconds / num_items for key, (seconds, num_items) in spent.items() if num_items}
 
 
 def _ratio_chart(times: Sequence[Times], names: Sequence[str]) -> Chart | None:

@@ -156,7 +156,11 @@ def _score_figure(best: "ModelTrained") -> Figure:
 
 
 def _speed_figure(best: "ModelTrained", ranks: "Sequence[RankTrained]") -> Figure:
-    speed = sum(each.num_items for each in ranks) / max((each.wall_seconds for each in ranks), default=1.0)
+    num_items = sum(each.num_items for each in ranks)
+    if not num_items:
+        note = f"the start that ended it had no steps left to do; {time_text(best.wall_seconds)} in all"
+        return Figure(question="How fast", value="unknown", note=note)
+    speed = num_items / max(each.wall_seconds for each in ranks)
     note = f"on {plural(best.num_ranks, 'rank')}, tests included; {time_text(best.wall_seconds)} in all"
     return Figure(question="How fast", value=f"{number_text(speed)} items/s", note=note)
 

@@ -93,6 +93,8 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
         """The document that `hound train --json` prints."""
         first = self.trained[0] if self.trained else None
         verdicts = self.answer.verdicts
+        key = (first.model, first.num_ranks) if first else None
+        verdict = next((each for each in verdicts if (each.model, each.num_ranks) == key), None)
         return {
             "run": str(self.run),
             "data": self.data,
@@ -107,7 +109,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             **({"accuracy": first.score} if first and first.metric == "accuracy" else {}),
             "checkpoint": str(self.run / first.checkpoint) if first else None,
             "phases": self._phases(first) if first else [],
-            "verdict": to_plain(verdicts[0]) if verdicts else None,
+            "verdict": to_plain(verdict),
             "efficiency": {scaling.model: _efficiency(scaling) for scaling in self.answer.scalings},
             "runs": [self._run_to_json(each) for each in self.trained],
             "verdicts": to_plain(verdicts),
