@@ -8,11 +8,19 @@ import pytest
 
 from latencies import CEILINGS, record
 from modelhound.analysis.latency import find_laws
-from modelhound.records import ConfigurationProfiled, LatencyFailed, LatencyMeasured, RankTrained, Record
+from modelhound.records import (
+    ConfigurationProfiled,
+    LatencyFailed,
+    LatencyMeasured,
+    ProfileFindings,
+    RankTrained,
+    Record,
+)
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
 from modelhound.report.parts import Page, Table, plain_text
 from modelhound.store import open_run, read_run
+from modelhound.verbs.profile import _headline
 from report_runs import AT
 from verb_runs import write_verb_runs
 
@@ -117,6 +125,32 @@ def test_profile_names_what_is_slow_and_what_running_less_saves(pages: dict[str,
     assert figures["What is slow"] == "forward"
     assert figures["If that were free"] == "4.3x faster"  # 3.91 s, of which 3 are not the forward pass's
     assert figures["What running less saves"] == "2.0x faster"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "told", "counted"),
+    [
+        ((("timm:x", "full", "photos", "cpu"),), "timm:x", "1 model"),
+        # texts have models of their own
+        ((("timm:x", "full", "photos", "cpu"), ("hf:y", "full", "mails", "cpu")), "both models", "2 models"),
+        (
+            tuple((model, "full", "photos", device) for model in ("timm:x", "timm:z") for device in ("cpu", "cuda:0")),
+            "4 of 4 models and places, 2 places each",
+            "4 jobs",
+        ),
+        ((("timm:x", "last 50%", "photos", "cpu"), ("timm:x", "last 3", "photos", "cpu")), "2 of 2 jobs", "2 jobs"),
+    ],
+)
+def test_profile_counts_models_where_it_says_models(
+    tmp_path: Path, jobs: tuple[tuple[str, str, str, str], ...], told: str, counted: str
+) -> None:
+    path = write_verb_runs(tmp_path)["profile"]
+    answer = msgspec.json.decode((path / "answer.json").read_bytes())
+    first, names = answer["answer"]["bottlenecks"][0], ("model", "configuration", "data", "device")
+    answer["answer"]["bottlenecks"] = [{**first, **dict(zip(names, job, strict=True))} for job in jobs]
+    (path / "answer.json").write_bytes(msgspec.json.encode(answer))
+    assert plain_text(build_page([read_run(path)]).answer) == f"The forward pass takes longest for {told}."
+    assert _headline(msgspec.convert(answer["answer"], ProfileFindings)).endswith(f" of {counted}")
 
 
 def test_breakeven_counts_models_for_every_scenario(pages: dict[str, Page]) -> None:

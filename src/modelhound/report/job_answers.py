@@ -256,13 +256,15 @@ def _extremes(found: "Sequence[BottleneckFound]", name: str) -> tuple[str, ...]:
 
 
 def _of_all(count: int, found: "Sequence[BottleneckFound]") -> str:
-    """zoo:x; both models; 3 of 4 models; where each was run in several places, of jobs."""
-    num_places = len({(each.data, each.device) for each in found})
-    if num_places > 1:
-        return f"{count} of {len(found)} models and places, {num_places} places each"
+    """zoo:x; both models; 3 of 4 models; where each was run in several places, of both; where only parts were run, of jobs."""
     if len(found) == 1:
         return short_name(found[0].model)
-    return all_models_text(count) if count == len(found) else f"{count} of {plural(len(found), 'model')}"
+    jobs = Counter(each.model for each in found)
+    if len(jobs) == len(found):
+        return all_models_text(count) if count == len(found) else f"{count} of {plural(len(found), 'model')}"
+    if all(each.configuration == "full" for each in found) and len(set(jobs.values())) == 1:
+        return f"{count} of {len(found)} models and places, {jobs[found[0].model]} places each"
+    return f"{count} of {plural(len(found), 'job')}"
 
 
 def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
