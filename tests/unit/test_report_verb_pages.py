@@ -19,6 +19,7 @@ from modelhound.records import (
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
 from modelhound.report.parts import Page, Table, plain_text
+from modelhound.report.profile_charts import profile_charts
 from modelhound.store import open_run, read_run
 from modelhound.verbs.profile import _headline
 from report_runs import AT
@@ -151,6 +152,21 @@ def test_profile_counts_models_where_it_says_models(
     (path / "answer.json").write_bytes(msgspec.json.encode(answer))
     assert plain_text(build_page([read_run(path)]).answer) == f"The forward pass takes longest for {told}."
     assert _headline(msgspec.convert(answer["answer"], ProfileFindings)).endswith(f" of {counted}")
+
+
+def test_a_profile_of_models_with_batches_of_their_own_says_from_how_many_items_to_how_many(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["profile"])
+    assert run.answer is not None
+    own = run.of(ConfigurationProfiled)
+    others = [msgspec.structs.replace(each, model="timm:y", batch=8, num_items=80) for each in own]
+    charts = profile_charts([*own, *others], msgspec.json.decode(run.answer, type=ProfileFindings))
+    assert charts[0].title == "Where the time goes: photos on cpu, 40 to 80 items in batches of 4 to 8"
+    (crossing,) = [chart for chart in charts if chart.name.startswith("profile_crossover")]
+    assert "Beyond 40 to 80 items, dashed" in crossing.caption
+    assert (
+        "40 items in batches of 4"
+        in profile_charts(own, msgspec.json.decode(run.answer, type=ProfileFindings))[0].title
+    )
 
 
 def test_breakeven_counts_models_for_every_scenario(pages: dict[str, Page]) -> None:

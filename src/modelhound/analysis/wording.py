@@ -6,7 +6,7 @@ Nothing here knows what is claimed with them, or where they are shown.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from modelhound.settings import ACCURACY_SCORERS
@@ -33,6 +33,7 @@ __all__ = [
     "share_text",
     "short_name",
     "size_text",
+    "span_of_counts_text",
     "span_of_seconds_text",
     "times_text",
 ]
@@ -194,6 +195,15 @@ def moment_text(at: str) -> str:
 def plural(count: int, one: str, many: str | None = None) -> str:
     """1 model, 2 models."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def span_of_counts_text(counts: Iterable[int], one: str = "", many: str | None = None) -> str:
+    """1 batch, 40 batches; 8 to 64 batches where they differ; without a noun only the numbers."""
+    found = sorted(counts)
+    low, high = found[0], found[-1]
+    span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    noun = one if high == 1 or not one else many or f"{one}s"
+    return f"{span} {noun}".rstrip()
 
 
 def all_models_text(count: int) -> str:

@@ -25,6 +25,7 @@ from modelhound.analysis.wording import (
     number_text,
     plural,
     short_name,
+    span_of_counts_text,
 )
 from modelhound.report.next_steps import after_breakeven, after_profile, after_train
 from modelhound.report.parts import Figure, Strong
@@ -281,7 +282,7 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     figures = [
         Figure(
             question=f"{scenario}, {WAYS.get(way, way)}",
-            value=_range_text(counts),
+            value=_models_text(counts),
             note=_count_note(counts),
         )
         for (scenario, way), counts in list(groups.items())[:4]
@@ -289,7 +290,7 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     plain = [(scenario, counts) for (scenario, way), counts in groups.items() if way == "plain"] or [
         (scenario, counts) for (scenario, _), counts in groups.items()
     ]
-    told = [f"{_range_text(counts)} in {scenario}" for scenario, counts in plain]
+    told = [f"{_models_text(counts)} in {scenario}" for scenario, counts in plain]
     differs = any(len({each.num_models for each in counts}) > 1 for _, counts in plain)
     return Told(
         answer=(
@@ -306,10 +307,9 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     )
 
 
-def _range_text(counts: "Sequence[BreakEvenCount]") -> str:
+def _models_text(counts: "Sequence[BreakEvenCount]") -> str:
     """25 models, or 7 to 24 where the models that were trained differ: what lies between them holds for none."""
-    found = sorted({each.num_models for each in counts})
-    return plural(found[0], "model") if len(found) == 1 else f"{found[0]:,} to {found[-1]:,} models"
+    return span_of_counts_text((each.num_models for each in counts), "model")
 
 
 def _count_note(counts: "Sequence[BreakEvenCount]") -> str:
