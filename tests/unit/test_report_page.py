@@ -17,7 +17,7 @@ from modelhound.report.commands import command_to_repeat
 from modelhound.report.markdown import render_markdown
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
-from modelhound.report.parts import Cell, Column, Page, Section, Table, Tree, plain_text
+from modelhound.report.parts import Branch, Cell, Column, Page, Section, Table, Tree, plain_text
 from modelhound.report.search_charts import size_chart, speed_chart
 from modelhound.report.search_view import view_search
 from modelhound.settings import METRICS
@@ -282,6 +282,14 @@ def test_scores_of_different_kinds_are_not_drawn_on_one_axis(tmp_path: Path) -> 
 def test_no_runs_are_refused() -> None:
     with pytest.raises(RequestError, match="no runs"):
         build_page([])
+
+
+def test_a_tree_that_is_cut_in_markdown_says_so() -> None:
+    tree = Tree(caption="Steps", branches=tuple(Branch(label=f"step {place}") for place in range(230)))
+    page = Page(title="t", kicker="", answer=("x",), sections=(Section(name="s", title="t", blocks=(tree,)),))
+    text = render_markdown(page, pictures={}, sources="a test")
+    assert "- step 199\n\n30 more steps are on the page.\n" in text
+    assert "step 200" not in text
 
 
 def test_markdown_shows_pictures_and_keeps_odd_names_as_text(tmp_path: Path) -> None:

@@ -289,6 +289,19 @@ def test_runs_of_one_verb_are_compared_by_figures_and_by_what_they_have_in_commo
     render_page(page, sources="a test")
 
 
+def test_of_many_models_in_common_the_chart_says_how_many_it_draws(tmp_path: Path) -> None:
+    paths = []
+    for name in ("first", "second"):
+        with open_run(tmp_path / name, verb="latency", at=AT, settings={"models": ["tv:*"]}, identity={}) as run:
+            for place in range(30):
+                run.append(record(1e-3, model=f"tv:m{place}", batch=1))
+        paths.append(run.path)
+    page = build_page([read_run(path) for path in paths])
+    (chart,) = [chart for chart in page.charts if chart.name == "compare_times"]
+    assert len({row["model"] for row in chart.data}) == 24
+    assert chart.caption.endswith("Right of 1 is faster. Of 30 models the first 24 are drawn.")
+
+
 def test_a_run_that_is_twice_as_fast_is_said_to_be(tmp_path: Path) -> None:
     path = write_verb_runs(tmp_path)["latency"]
     run = read_run(path)
