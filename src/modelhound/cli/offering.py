@@ -144,11 +144,11 @@ def show_loader(used: "LoaderUsed | None", console: "Console") -> None:
         console.print(used.sentence(), markup=False, highlight=False)
 
 
-def show_resumed(count: int, noun: str, console: "Console") -> None:
-    """What an earlier start had done already."""
+def show_resumed(count: int, noun: str, console: "Console", *, anew: str = "another --run") -> None:
+    """What an earlier start had done already, and what would do it anew."""
     if count:
         done = plural(count, f"{noun} was", f"{noun}s were")
-        console.print(f"{done} finished by an earlier start and not run again; another --run measures anew.")
+        console.print(f"{done} finished by an earlier start and not run again; {anew} measures anew.")
 
 
 def write_charts(

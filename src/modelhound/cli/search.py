@@ -223,7 +223,9 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
     for warning in result.warnings:
         console.print(f"Note: {warning}", markup=False, highlight=False)
     show_loader(result.loader, console)
-    show_resumed(result.num_resumed, "model", console)
+    remembers = not settings.plain and not settings.fresh  # or another folder would get features that are not made anew
+    anew = "another --run with --fresh" if remembers else "another --run"
+    show_resumed(result.num_resumed, "model", console, anew=anew)
 
 
 def _show_dropped(result: "SearchResult", console: "Console") -> None:
