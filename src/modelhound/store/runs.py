@@ -25,10 +25,10 @@ from modelhound.records import Failure, LatencyFailed, Record
 from modelhound.store.files import explain_write_errors, flush_to_disk, write_whole
 from modelhound.store.lines import (
     NOT_WHAT_WE_WROTE,
-    count_lines,
     cut_half_written_line,
     encode_numbers,
     make_line,
+    read_counted,
     read_records,
 )
 
@@ -196,7 +196,7 @@ def read_run(path: Path) -> Run:
     if asked is None:
         raise RequestError(f"cannot read run {str(path)!r}: expected a run folder, see `hound runs`")
     written = _read_answer(path)
-    records = tuple(read_records(path / _RECORDS))
+    records, num_unread = read_counted(path / _RECORDS)
     return Run(
         path=path,
         verb=asked.verb,
@@ -205,7 +205,7 @@ def read_run(path: Path) -> Run:
         records=records,
         headline=written.headline if written else "",
         answer=written.answer if written else None,
-        num_unread=max(0, count_lines(path / _RECORDS) - len(records)),
+        num_unread=num_unread,
     )
 
 
