@@ -83,8 +83,8 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorsProfiled, ...]
     failures: tuple[Failure, ...]
     skipped: tuple[ItemSkipped, ...]
-    read_back: dict[str, SavedModel]
-    """Model -> how to name its checkpoint to other commands."""
+    saved: tuple[SavedModel, ...]
+    """How to name the checkpoint of each of `trained` to other commands."""
     num_resumed: int
     loader: LoaderUsed | None = None
     """What was taken over from `hound loader`."""
@@ -111,7 +111,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "phases": self._phases(first) if first else [],
             "verdict": to_plain(verdict),
             "efficiency": {scaling.model: _efficiency(scaling) for scaling in self.answer.scalings},
-            "runs": [self._run_to_json(each) for each in self.trained],
+            "runs": [self._run_to_json(*each) for each in zip(self.trained, self.saved, strict=True)],
             "verdicts": to_plain(verdicts),
             "scalings": to_plain(self.answer.scalings),
             "findings": to_plain(self.answer.findings),
@@ -120,6 +120,15 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "skipped": to_document(self.skipped),
             "loader": to_document(self.loader),
         }
+
+    @property
+    def read_back(self) -> dict[str, SavedModel]:
+        """Model -> how to name the checkpoint of the best of its runs to other commands."""
+        best: dict[str, tuple[float, SavedModel]] = {}
+        for run, saved in zip(self.trained, self.saved, strict=True):
+            if run.model not in best or run.score > best[run.model][0]:
+                best[run.model] = run.score, saved
+        return {model: saved for model, (_, saved) in best.items()}
 
     def ranks_of(self, run: ModelTrained) -> list[RankTrained]:
         """The ranks of one run, the first first."""
@@ -131,12 +140,12 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
         ranks = self.ranks_of(run)
         return measure_steps(run, ranks[0]) if ranks else None
 
-    def _run_to_json(self, run: ModelTrained) -> dict[str, Any]:
+    def _run_to_json(self, run: ModelTrained, saved: SavedModel) -> dict[str, Any]:
         return {
             **{name: value for name, value in to_document(run).items() if name != "losses"},
             "interval": test_interval(run),
             "checkpoint": str(self.run / run.checkpoint),
-            "read_back": to_plain(self.read_back.get(run.model)),
+            "read_back": to_plain(saved),
             "final_loss": run.losses[-1] if run.losses else None,
             "times": to_plain(self.times_of(run)),
             "phases": self._phases(run),
@@ -226,7 +235,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
         operators=tuple(newest_of_runs(run.read(OperatorsProfiled), trained)),
         failures=tuple(work.failures),
         skipped=tuple(dict.fromkeys((*dataset.skipped, *test.skipped))),
-        read_back={each.model: name_checkpoint(path / each.checkpoint, each.model, settings.arch) for each in trained},
+        saved=tuple(name_checkpoint(path / each.checkpoint, each.model, settings.arch) for each in trained),
         num_resumed=work.num_resumed,
         loader=used,
     )
