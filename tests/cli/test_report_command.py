@@ -75,6 +75,8 @@ def test_several_runs_charts_markdown_and_exports_at_once(capsys: pytest.Capture
     [
         (["report"], "there is none in 'runs' yet; begin with: hound search fashion"),
         (["report", "nowhere"], "cannot read run 'nowhere': expected a run folder"),
+        (["report", "runs/one", "one"], "cannot compare 'runs/one' with itself: expected different runs"),
+        (["report", "runs/one/asked.json", "--json"], "cannot read run 'runs/one/asked.json': expected a run folder"),
         (["report", "runs/one", "--charts", "gif"], "cannot use --charts 'gif': expected png, svg or both"),
         (["report", "runs/one", "--export", "xlsx"], "cannot use --export 'xlsx'"),
         (["report", "runs/one", "--out", "page.pdf"], "expected the name of an HTML file"),

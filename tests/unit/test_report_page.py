@@ -242,7 +242,7 @@ def test_several_runs_are_compared_on_one_page(tmp_path: Path) -> None:
     first = write_search(tmp_path / "first", ["zoo:a", "zoo:b", "zoo:c"])
     second = write_search(tmp_path / "second", ["zoo:a", "zoo:c", "zoo:d"], seed=1)
     page = page_of(first, second)
-    assert plain_text(page.answer) == "zoo:a is the best in all 2 runs."
+    assert plain_text(page.answer) == "zoo:a is the best in both runs."
     assert section_names(page) == ["overview", "common", "run-1", "run-2"]
     scores = next(chart for chart in page.charts if chart.name == "compare_scores")
     assert {(row["run"], row["model"]) for row in scores.data} == {
@@ -257,7 +257,7 @@ def test_several_runs_are_compared_on_one_page(tmp_path: Path) -> None:
 def test_a_run_that_did_not_measure_the_best_does_not_disagree(tmp_path: Path) -> None:
     runs = [write_search(tmp_path / f"run-{place}", ["zoo:a", "zoo:b"], seed=place) for place in range(2)]
     page = page_of(*runs, write_search(tmp_path / "other", ["zoo:c"]))
-    assert plain_text(page.answer) == "zoo:a is the best in all 2 runs that measured it, of 3."
+    assert plain_text(page.answer) == "zoo:a is the best in both runs that measured it, of 3."
 
 
 def test_runs_in_which_no_model_beats_guessing_have_no_best_model(tmp_path: Path) -> None:

@@ -82,15 +82,19 @@ def _answer(views: Sequence[SearchView], runs: Sequence[Run]) -> Sentence:
     winners = [best for view in views if (best := best_model(view.ranking))]
     if winners and len(winners) == len(runs):
         if len(set(winners)) == 1:
-            return (Strong(winners[0]), f" is the best in all {len(runs)} runs.")
+            return (Strong(winners[0]), f" is the best in {_all_text(len(runs))} runs.")
         most = max(dict.fromkeys(winners), key=winners.count)
         tried = sum(most in _models_of(view) for view in views)
         if winners.count(most) == tried > 1:
-            return (Strong(most), f" is the best in all {tried} runs that measured it, of {len(runs)}.")
+            return (Strong(most), f" is the best in {_all_text(tried)} runs that measured it, of {len(runs)}.")
         if winners.count(most) > 1:
             return (Strong(most), f" is the best in {winners.count(most)} of {len(runs)} runs; the others disagree.")
         return (f"Each of the {len(runs)} runs has another best model.",)
     return (f"{plural(len(runs), 'run')} side by side.",)
+
+
+def _all_text(count: int) -> str:
+    return "both" if count == 2 else f"all {count:,}"
 
 
 def _models_of(view: SearchView) -> set[str]:

@@ -292,7 +292,7 @@ def _describe_change(key: str, before: object, now: object) -> str:
 def _read_asked(path: Path) -> _Asked | None:
     try:
         return msgspec.json.decode((path / _ASKED).read_bytes(), type=_Asked)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, *NOT_WHAT_WE_WROTE) as error:
         raise StoreError(
