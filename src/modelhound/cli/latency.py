@@ -64,6 +64,8 @@ def latency(
     _check(explain, compare, limit, charts, scale, show)
     if len(compare) > 1:
         _refuse_sweep(settings)
+        for each in compare[1:]:
+            _refuse_itself(compare[0], each, "expected different runs, name each once")
     if explain:
         return _explain(settings, json)
     if len(compare) > 1:
@@ -127,7 +129,7 @@ def _check(
 
 
 def _refuse_itself(baseline: Path, run: Path, advice: str) -> None:
-    """A sweep is not its own baseline."""
+    """A run is not its own baseline."""
     if run.resolve() == baseline.resolve():
         raise RequestError(f"cannot compare {str(baseline)!r} with itself: {advice}")
 
