@@ -148,13 +148,20 @@ def list_text(words: Sequence[str], *, most: int = 6) -> str:
 
 def metric_text(metric: str, value: float) -> str:
     """84.6% of an accuracy, 0.846 of an R2."""
-    return f"{value:.3f}" if metric == "R2" else f"{value:.1%}"
+    return _share_of_variance_text(value) if metric == "R2" else f"{value:.1%}"
 
 
 def metric_interval_text(metric: str, interval: tuple[float, float]) -> str:
     """81.4 – 87.6%."""
     low, high = interval
-    return f"{low:.3f} – {high:.3f}" if metric == "R2" else f"{100 * low:.1f} – {high:.1%}"
+    if metric == "R2":
+        return f"{_share_of_variance_text(low)} – {_share_of_variance_text(high)}"
+    return f"{100 * low:.1f} – {high:.1%}"
+
+
+def _share_of_variance_text(value: float) -> str:
+    """0.846, and never a zero below zero."""
+    return f"{round(value, 3) + 0.0:.3f}"
 
 
 def points_text(metric: str, difference: float) -> str:
