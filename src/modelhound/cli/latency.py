@@ -64,8 +64,6 @@ def latency(
     _check(explain, compare, limit, charts, scale, show)
     if len(compare) > 1:
         _refuse_sweep(settings)
-        for each in compare[1:]:
-            _refuse_itself(compare[0], each, "expected different runs, name each once")
     if explain:
         return _explain(settings, json)
     if len(compare) > 1:
@@ -99,6 +97,8 @@ def latency(
 
 def _compare(runs: Sequence[Path], limit: float | None, *, json: bool, show: bool) -> int:
     """Earlier runs with each other."""
+    for each in runs[1:]:
+        _refuse_itself(runs[0], each, "expected different runs, name each once")
     from modelhound.verbs.latency import compare_latency
 
     comparison = compare_latency(runs, limit=0.05 if limit is None else limit)
