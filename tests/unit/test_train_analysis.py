@@ -13,6 +13,7 @@ from modelhound.analysis.findings import check_findings
 from modelhound.analysis.scaling import measure_scaling
 from modelhound.analysis.step_times import measure_steps
 from modelhound.analysis.telemetry import summarise_telemetry
+from modelhound.cli.train import _answer_sentence
 from modelhound.errors import RequestError
 from modelhound.meter.telemetry import join_samples
 from modelhound.records import (
@@ -269,6 +270,14 @@ def test_each_run_names_its_own_checkpoint_and_a_model_that_of_its_best_run(tmp_
         f"file:timm:x-on-{count}" for count in (2, 1, 4)
     ]
     assert result.read_back == {"timm:x": SavedModel(model="file:timm:x-on-1")}
+
+
+def test_of_runs_that_are_equally_good_the_fastest_is_named_and_none_is_called_the_best(tmp_path: Path) -> None:
+    trained = tuple(msgspec.structs.replace(run(count), wall_seconds=9.0 / count) for count in (1, 2))
+    result = train_result(tmp_path, trained)
+    assert _answer_sentence(result).partition(".")[0].startswith("[bold]timm:x[/bold] reaches 50")
+    assert "epochs, the fastest of 2 runs with that score." in _answer_sentence(result)
+    assert result.read_back == {"timm:x": SavedModel(model="file:timm:x-on-2")}
 
 
 def test_perfect_scaling_loses_nothing() -> None:

@@ -14,6 +14,7 @@ from modelhound.settings import ACCURACY_SCORERS
 __all__ = [
     "Axis",
     "all_models_text",
+    "among_runs_text",
     "bytes_text",
     "count_text",
     "duration_text",
@@ -216,6 +217,14 @@ def span_of_counts_text(counts: Iterable[int], one: str = "", many: str | None =
 def all_models_text(count: int) -> str:
     """The model, both models, all 6 models."""
     return {1: "the model", 2: "both models"}.get(count, f"all {count:,} models")
+
+
+def among_runs_text(scores: Sequence[float]) -> str:
+    """What the run with the highest of these scores is among them; of several that are equally good the fastest is meant."""
+    equal = scores.count(max(scores))
+    if equal > 1:
+        return f", the fastest of {equal} runs with that score"
+    return f", the best of {len(scores)} runs" if len(scores) > 1 else ""
 
 
 def short_name(name: str, most: int = _MOST_NAME) -> str:

@@ -19,6 +19,7 @@ from modelhound.analysis.search_tables import time_text
 from modelhound.analysis.search_wording import shares_text
 from modelhound.analysis.wording import (
     all_models_text,
+    among_runs_text,
     list_text,
     metric_interval_text,
     metric_text,
@@ -52,6 +53,7 @@ _WHAT_TAKES = {
 
 def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
     from modelhound.analysis.bounds import Verdict
+    from modelhound.analysis.certainty import best_run
     from modelhound.analysis.findings import Finding
     from modelhound.analysis.scaling import Scaling
     from modelhound.records import ModelTrained, RankTrained
@@ -65,7 +67,7 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
     if not trained:
         return None
     found = msgspec.json.decode(answer, type=Answer)
-    best = max(trained, key=lambda each: (each.score, -each.wall_seconds))
+    best = best_run(trained)
     ranks = newest_of_runs(run.of(RankTrained), [best])
     verdict = next(
         (each for each in found.verdicts if (each.model, each.num_ranks) == (best.model, best.num_ranks)), None
@@ -75,7 +77,7 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
             Strong(short_name(best.model)),
             f" reaches {metric_text(best.metric, best.score)} {best.metric} on "
             f"{plural(best.num_test_items, 'test item')} after {plural(len(best.epochs), 'epoch')}"
-            + _among_runs([each.score for each in trained])
+            + among_runs_text([each.score for each in trained])
             + ".",
         ),
         sentences=(
@@ -99,14 +101,6 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
         next_steps=after_train(run, model=best.model, bound=verdict.bound if verdict else ""),
         numbers=train_numbers(trained, newest_of_runs(run.of(RankTrained), trained), found.verdicts, found.scalings),
     )
-
-
-def _among_runs(scores: Sequence[float]) -> str:
-    """The best; of several that are equally good the fastest."""
-    equal = scores.count(max(scores))
-    if equal > 1:
-        return f", the fastest of {equal} runs with that score"
-    return f", the best of {len(scores)} runs" if len(scores) > 1 else ""
 
 
 def _tied_sentence(best: "ModelTrained", others: "Sequence[ModelTrained]") -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from modelhound.analysis.bounds import Verdict, judge_blocks
-from modelhound.analysis.certainty import test_interval
+from modelhound.analysis.certainty import best_run, test_interval
 from modelhound.analysis.findings import Finding, check_findings
 from modelhound.analysis.newest import newest_of_runs
 from modelhound.analysis.scaling import Scaling, measure_scaling
@@ -124,11 +124,9 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def read_back(self) -> dict[str, SavedModel]:
         """Model -> how to name the checkpoint of the best of its runs to other commands."""
-        best: dict[str, tuple[float, SavedModel]] = {}
-        for run, saved in zip(self.trained, self.saved, strict=True):
-            if run.model not in best or run.score > best[run.model][0]:
-                best[run.model] = run.score, saved
-        return {model: saved for model, (_, saved) in best.items()}
+        saved = dict(zip(self.trained, self.saved, strict=True))
+        models = dict.fromkeys(run.model for run in self.trained)
+        return {model: saved[best_run(run for run in self.trained if run.model == model)] for model in models}
 
     def ranks_of(self, run: ModelTrained) -> list[RankTrained]:
         """The ranks of one run, the first first."""
@@ -353,5 +351,5 @@ def _efficiency(scaling: Scaling) -> dict[str, float]:
 def _headline(trained: Sequence[ModelTrained]) -> str:
     if not trained:
         return "no model could be trained"
-    best = max(trained, key=lambda each: each.score)
+    best = best_run(trained)
     return f"{best.model} {best.metric} {metric_text(best.metric, best.score)}"
