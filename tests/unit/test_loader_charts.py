@@ -153,6 +153,18 @@ def test_where_no_pair_works_with_all_models_none_is_called_recommended() -> Non
     assert drawn["none"] == ()
 
 
+def test_whether_the_best_pair_depends_on_the_length_of_the_run_is_read_off_and_not_taken_for_granted() -> None:
+    answer = make_answer()
+    kind = answer.kinds[0]
+    longer = msgspec.structs.replace(kind.lengths[0], num_items=1000, workers=1, recommended_regret=0.0)
+    titles = {}
+    for lengths in (kind.lengths, (*kind.lengths, longer)):
+        changed = msgspec.structs.replace(answer, kinds=(msgspec.structs.replace(kind, lengths=lengths),))
+        titles[len(lengths)] = next(chart.title for chart in loader_charts(changed) if chart.name.endswith("length"))
+    assert titles[1].startswith("One pair is the best at every length of the run: raw items of photos on cpu")
+    assert titles[2].startswith("The best pair depends on the length of the run: ")
+
+
 def test_the_charts_can_be_drawn(tmp_path: Path) -> None:
     charts = loader_charts(make_answer(), [RUN])
     paths = save_charts(charts, tmp_path, formats=("svg",))

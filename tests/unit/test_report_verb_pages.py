@@ -163,6 +163,11 @@ def test_a_profile_of_models_with_batches_of_their_own_says_from_how_many_items_
     assert charts[0].title == "Where the time goes: photos on cpu, 40 to 80 items in batches of 4 to 8"
     (crossing,) = [chart for chart in charts if chart.name.startswith("profile_crossover")]
     assert "Beyond 40 to 80 items, dashed" in crossing.caption
+    findings = msgspec.json.decode(run.answer, type=ProfileFindings)
+    for moves, said in ((findings.moves, "depends on"), ((), "is the same whatever")):
+        charts = profile_charts(own, msgspec.structs.replace(findings, moves=moves))
+        (crossing,) = [chart for chart in charts if chart.name.startswith("profile_crossover")]
+        assert crossing.title == f"What takes longest {said} the number of items: photos on cpu"
     assert (
         "40 items in batches of 4"
         in profile_charts(own, msgspec.json.decode(run.answer, type=ProfileFindings))[0].title

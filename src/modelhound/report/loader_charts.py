@@ -235,9 +235,15 @@ def _run_length(kind: KindAnswer, where: str) -> Chart:
                 "seconds": each.seconds,
             }
         )
+    depends = len({row["best"] for row in rows}) > 1
+    said = (
+        "The best pair depends on the length of the run"
+        if depends
+        else "One pair is the best at every length of the run"
+    )
     return Chart(
         name=f"loader_{kind.kind}_run_length",
-        title=f"The best pair depends on the length of the run: {where.partition(', runs')[0]}",
+        title=f"{said}: {where.partition(', runs')[0]}",
         caption=f"Words are the best pair from that length on; the height is what {pair} loses against it, cut at 100%.",
         data=tuple(rows),
         draw=lambda data: _draw_run_length(data, log_ticks(row["items"] for row in rows)),

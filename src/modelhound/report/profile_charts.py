@@ -119,6 +119,7 @@ def _crossover_chart(records: Sequence[ConfigurationProfiled], findings: Profile
     first = records[0]
     shown = list(records[:_MOST_CURVES])
     rows: list[Row] = []
+    depends = False
     for record in shown:
         measured = record.num_items
         points = [(count, count > measured) for count in _CURVE_COUNTS] + [(measured, False), (measured, True)]
@@ -152,9 +153,11 @@ def _crossover_chart(records: Sequence[ConfigurationProfiled], findings: Profile
             for each in moves
             if each.num_items <= _CURVE_COUNTS[-1]
         ]
+        depends = depends or bool(moves)
     return Chart(
         name=f"profile_crossover_{name}",
-        title=f"What takes longest depends on the number of items: {first.data} on {first.device}",
+        title=f"What takes longest {'depends on' if depends else 'is the same whatever'} the number of items: "
+        f"{first.data} on {first.device}",
         caption="The highest line is the bottleneck; dots are where it changes. Beyond "
         f"{span_of_counts_text((each.num_items for each in shown), 'item')}, dashed, the lines are extrapolated.",
         data=tuple(rows),
