@@ -172,7 +172,7 @@ def test_shuffled_labels_end_with_cannot_tell_and_no_name(
     assert document["finals"]["verdict"] == "cannot tell"
     assert document["finals"]["winner"] is None
     assert document["finals"]["checkpoint"] is None
-    assert read_run(Path("raced")).headline == "cannot tell the finalists apart"
+    assert read_run(Path("raced")).headline == "no finalist is better than guessing"
     _, out, _ = hound(
         capsys,
         "search",
@@ -189,6 +189,23 @@ def test_shuffled_labels_end_with_cannot_tell_and_no_name(
     assert "Cannot tell" in out
     assert "suits" not in out
     assert "wins" not in out
+
+
+def test_finals_of_networks_with_random_weights_say_that_these_tell_nothing_of_trained_ones(
+    networks: dict[str, str], coloured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = networks["sharp"].split(":")[1]
+    with Path(file).open("a") as code:
+        code.write(
+            "\n\ndef one(pretrained=True):\n    return sharp()\n\n\ndef two(pretrained=True):\n    return dull()\n"
+        )
+    code, out, err = hound(
+        *(capsys, "search", str(coloured), "--models", f"py:{file}:one,py:{file}:two", "--weights", "random"),
+        *("--finals", "2", "--finals-budget", "90s"),
+    )
+    assert code == 0, err
+    assert "Finals took" in out
+    assert out.count("All weights are random: this says nothing of trained models.") == 1
 
 
 def test_a_finalist_that_diverges_is_a_failure_and_the_others_go_on(

@@ -177,6 +177,7 @@ def test_a_baseline_that_cannot_be_compared_with_is_refused_before_the_sweep(
         (("--explain", "--charts", "png"), "cannot use --explain"),
         (("--scale", "linear"), "expected --charts"),
         (("--compare", "nowhere", "neither"), "expected a run folder"),
+        (("--compare", "nowhere", "./nowhere"), "cannot compare 'nowhere' with itself"),
         (("--compare", "nowhere"), "cannot read run 'nowhere': expected a run folder"),
     ],
 )

@@ -12,6 +12,7 @@ import modelhound
 from command_line import hound
 from modelhound.models import ModelRef, source_of
 from modelhound.records import ConfigurationProfiled
+from modelhound.report.analysis_text import BREAKEVEN_TITLE, check_folder
 from modelhound.report.charts import spec
 from modelhound.report.profile_charts import profile_charts
 from modelhound.store import cache_folder, read_run
@@ -130,6 +131,20 @@ def test_what_cannot_be_served_is_refused_without_a_traceback(
     assert out == ""
     assert re.search(message, " ".join(err.split()))
     assert "Traceback" not in err
+
+
+def test_an_analysis_does_not_take_the_place_of_somebodys_readme(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").write_text("# My project\n")
+    for verb in ("profile", "breakeven"):
+        code, out, err = hound(capsys, verb, "digits", "--limit", "40", "--analysis", str(tmp_path))
+        assert (code, out) == (2, "")
+        assert "expected a folder without a README.md of somebody else's" in " ".join(err.split())
+    assert (tmp_path / "README.md").read_text() == "# My project\n"
+    check_folder(tmp_path / "new")
+    (tmp_path / "README.md").write_text(f"{BREAKEVEN_TITLE}\n\nOlder.\n")
+    check_folder(tmp_path)
 
 
 def test_a_model_for_other_items_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

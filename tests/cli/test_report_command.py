@@ -42,6 +42,13 @@ def test_a_run_that_has_not_ended_is_not_told_as_the_last_word(capsys: pytest.Ca
     assert "measured yet." not in capsys.readouterr().out
 
 
+def test_a_run_folder_may_be_called_what_looks_like_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    write_search(Path("runs/[old]"), ["zoo:a"])
+    assert run(["report", "runs/[old]", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["page"] == "runs/[old]/report.html"
+    assert run(["report", "[old]"]) == 0
+
+
 def test_several_runs_charts_markdown_and_exports_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     write_search(Path("runs/one"), ["zoo:a", "zoo:b"])
     write_search(Path("runs/two"), ["zoo:a", "zoo:b"], seed=3)
@@ -75,6 +82,8 @@ def test_several_runs_charts_markdown_and_exports_at_once(capsys: pytest.Capture
     [
         (["report"], "there is none in 'runs' yet; begin with: hound search fashion"),
         (["report", "nowhere"], "cannot read run 'nowhere': expected a run folder"),
+        (["report", "runs/one", "one"], "cannot compare 'runs/one' with itself: expected different runs"),
+        (["report", "runs/one/asked.json", "--json"], "cannot read run 'runs/one/asked.json': expected a run folder"),
         (["report", "runs/one", "--charts", "gif"], "cannot use --charts 'gif': expected png, svg or both"),
         (["report", "runs/one", "--export", "xlsx"], "cannot use --export 'xlsx'"),
         (["report", "runs/one", "--out", "page.pdf"], "expected the name of an HTML file"),

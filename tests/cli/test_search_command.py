@@ -82,6 +82,11 @@ def test_the_same_command_again_runs_nothing_again_and_says_the_same(capsys: pyt
     assert json.loads(first) == json.loads(second)  # seconds and all: nothing was measured again
     _, shown, _ = hound(capsys, "search", "digits", *SMALL)
     assert "2 models were finished by an earlier start" in shown
+    assert "another --run with --fresh measures anew" in " ".join(shown.split())
+    _, elsewhere, _ = hound(capsys, "search", "digits", *SMALL, "--run", "other", "--json")
+    _, anew, _ = hound(capsys, "search", "digits", *SMALL, "--run", "anew", "--fresh", "--json")
+    assert not json.loads(elsewhere)["phases"].get("forward")
+    assert json.loads(anew)["phases"]["forward"] > 0
 
 
 def test_more_models_in_the_same_folder_cost_only_the_new_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """`hound train` as a person types it."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -146,6 +147,36 @@ def test_what_a_slurm_job_runs_trains_and_says_when_it_is_over(tmp_path: Path) -
     )
     train_on_node(to_plain(settings))
     assert (tmp_path / "run" / slurm.find_place().over).is_file()
+    assert read_run(tmp_path / "run").headline.startswith("zoo:mobilenet-shapes accuracy")
+
+
+def test_a_job_handed_to_slurm_finds_a_run_folder_that_it_may_fill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """submitit keeps the job's script and its log in the run folder, so that this is not empty when the job begins."""
+    from submitit.core.utils import DelayedSubmission
+
+    from modelhound.verbs.train import submit_train
+
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in ("sbatch", "srun", "sacct"):
+        (commands / name).write_text('#!/bin/sh\necho "Submitted batch job 17"\n')
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    settings = TrainSettings(
+        "digits",
+        model=("zoo:mobilenet-shapes",),
+        limit=60,
+        epochs=1,
+        mode="cached",
+        workers=0,
+        device="cpu",
+        slurm=True,
+        run=tmp_path / "run",
+    )
+    assert submit_train(settings).job == "17"
+    DelayedSubmission.load(tmp_path / "run" / "slurm" / "17_submitted.pkl").result()  # as the node does
     assert read_run(tmp_path / "run").headline.startswith("zoo:mobilenet-shapes accuracy")
 
 

@@ -26,6 +26,15 @@ def test_it_is_told_what_is_looked_at_until_all_is_done(monkeypatch: pytest.Monk
     assert {each.total for each in told} == {4}
 
 
+def test_memory_that_a_limit_leaves_is_told_and_not_that_of_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_LOOKS", {"memory": doctor._LOOKS["memory"]})
+    monkeypatch.setattr(doctor, "available_memory", lambda: 1 << 30)
+    (check,) = doctor.doctor().checks
+    assert check.verdict == "slow"
+    assert check.finding.startswith("1.0 of ")
+    assert check.finding.endswith(" GiB free, all that a limit (of a container, a job) leaves")
+
+
 def test_it_says_how_much_is_remembered_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELHOUND_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(doctor, "_LOOKS", {"disk": doctor._LOOKS["disk"]})

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from modelhound.records import (
@@ -128,6 +129,40 @@ def test_of_many_models_a_dozen_are_drawn() -> None:
 
 def test_without_a_table_there_is_nothing_to_draw() -> None:
     assert loader_charts(make_answer(works=False)) == ()
+
+
+def test_where_no_pair_works_with_all_models_none_is_called_recommended() -> None:
+    answer = make_answer()
+    kind = answer.kinds[0]
+    failed = tuple(
+        msgspec.structs.replace(each, mean=None, median=None, worst=None, interval=None) for each in kind.regret
+    )
+    some = tuple(  # a fails with the one pair, b with the other
+        msgspec.structs.replace(each, seconds=None) if each.workers == "ab".index(each.model) else each
+        for each in kind.seconds
+    )
+    none = tuple(msgspec.structs.replace(each, seconds=None) for each in kind.seconds)
+    drawn = {}
+    for name, seconds in (("some", some), ("none", none)):
+        lost = msgspec.structs.replace(kind, recommended=None, regret=failed, models=(), lengths=(), seconds=seconds)
+        drawn[name] = loader_charts(msgspec.structs.replace(answer, kinds=(lost,)))
+    assert [chart.name for chart in drawn["some"]] == [
+        f"loader_raw_{name}" for name in ("fixed_batch", "fixed_workers", "fixed_model")
+    ]
+    assert all(len(chart.data) == 2 for chart in drawn["some"])
+    assert drawn["none"] == ()
+
+
+def test_whether_the_best_pair_depends_on_the_length_of_the_run_is_read_off_and_not_taken_for_granted() -> None:
+    answer = make_answer()
+    kind = answer.kinds[0]
+    longer = msgspec.structs.replace(kind.lengths[0], num_items=1000, workers=1, recommended_regret=0.0)
+    titles = {}
+    for lengths in (kind.lengths, (*kind.lengths, longer)):
+        changed = msgspec.structs.replace(answer, kinds=(msgspec.structs.replace(kind, lengths=lengths),))
+        titles[len(lengths)] = next(chart.title for chart in loader_charts(changed) if chart.name.endswith("length"))
+    assert titles[1].startswith("One pair is the best at every length of the run: raw items of photos on cpu")
+    assert titles[2].startswith("The best pair depends on the length of the run: ")
 
 
 def test_the_charts_can_be_drawn(tmp_path: Path) -> None:

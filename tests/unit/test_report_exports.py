@@ -11,7 +11,8 @@ from pyarrow import parquet
 from modelhound.errors import RequestError
 from modelhound.records import FinalsCosts, RunStarted
 from modelhound.report.exporting import export_records
-from modelhound.report.tracking import log_to_mlflow
+from modelhound.report.flattening import flat_row
+from modelhound.report.tracking import _metrics, log_to_mlflow
 from modelhound.store import open_run, read_run
 from report_runs import MACHINE, ODD_NAMES, write_search
 from verb_runs import write_verb_runs
@@ -91,6 +92,19 @@ def test_mlflow_gets_parameters_metrics_and_artefacts(tmp_path: Path) -> None:
     ).data.metrics
     assert trained["trained/timm_x 2/score"] == pytest.approx(0.9)
     assert trained["rank/timm_x 2 1/backward.seconds"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("verb", "of"), [("breakeven", "counts"), ("profile", "bottlenecks"), ("latency", "laws")])
+def test_no_number_of_an_answer_takes_the_place_of_another_in_mlflow(tmp_path: Path, verb: str, of: str) -> None:
+    """Counts of one model for two scenarios and two ways of searching, say, and jobs of one model in full and in part."""
+    run = read_run(write_verb_runs(tmp_path)[verb])
+    assert run.answer is not None
+    things = msgspec.json.decode(run.answer)[of]
+    assert len(things) > 1
+    number = next(name for name, value in flat_row(things[0]).items() if isinstance(value, float))
+    metrics = _metrics(run)
+    kept = [value for name, value in metrics.items() if name.startswith(f"{of}/") and name.endswith(f"/{number}")]
+    assert kept == [value for thing in things if isinstance(value := flat_row(thing).get(number), float)]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -7,7 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from modelhound.analysis.finals_wording import basis_sentence, chance_text, cost_sentence, verdict_sentence
+from modelhound.analysis.finals_wording import (
+    basis_sentence,
+    chance_text,
+    cost_sentence,
+    no_winner_text,
+    verdict_sentence,
+)
 from modelhound.records import Finalist, FinalsAnswer, Ranking
 from modelhound.report.charts import Chart
 from modelhound.report.finals_section import finals_figures, finals_section, finals_sentence
@@ -66,6 +72,11 @@ TIED = answer(
     ended="budget",
     finalists=(finalist("zoo:first", chance=0.6), finalist("zoo:second", chance=0.4), finalist("zoo:third", 3)),
 )
+
+
+def test_without_a_winner_a_few_words_say_why() -> None:
+    assert no_winner_text(NOISE) == "no finalist is better than guessing"
+    assert no_winner_text(answer(verdict="failed", ended="failed", winner=None)) == "no finalist could be fine-tuned"
 
 
 def test_a_winner_is_named_with_what_to_expect_and_what_that_rests_on() -> None:

@@ -17,7 +17,7 @@ from modelhound.report.commands import command_to_repeat
 from modelhound.report.markdown import render_markdown
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
-from modelhound.report.parts import Cell, Column, Page, Section, Table, Tree, plain_text
+from modelhound.report.parts import Branch, Cell, Column, Page, Section, Table, Tree, plain_text
 from modelhound.report.search_charts import size_chart, speed_chart
 from modelhound.report.search_view import view_search
 from modelhound.settings import METRICS
@@ -242,7 +242,7 @@ def test_several_runs_are_compared_on_one_page(tmp_path: Path) -> None:
     first = write_search(tmp_path / "first", ["zoo:a", "zoo:b", "zoo:c"])
     second = write_search(tmp_path / "second", ["zoo:a", "zoo:c", "zoo:d"], seed=1)
     page = page_of(first, second)
-    assert plain_text(page.answer) == "zoo:a is the best in all 2 runs."
+    assert plain_text(page.answer) == "zoo:a is the best in both runs."
     assert section_names(page) == ["overview", "common", "run-1", "run-2"]
     scores = next(chart for chart in page.charts if chart.name == "compare_scores")
     assert {(row["run"], row["model"]) for row in scores.data} == {
@@ -257,12 +257,39 @@ def test_several_runs_are_compared_on_one_page(tmp_path: Path) -> None:
 def test_a_run_that_did_not_measure_the_best_does_not_disagree(tmp_path: Path) -> None:
     runs = [write_search(tmp_path / f"run-{place}", ["zoo:a", "zoo:b"], seed=place) for place in range(2)]
     page = page_of(*runs, write_search(tmp_path / "other", ["zoo:c"]))
-    assert plain_text(page.answer) == "zoo:a is the best in all 2 runs that measured it, of 3."
+    assert plain_text(page.answer) == "zoo:a is the best in both runs that measured it, of 3."
+
+
+def test_runs_in_which_no_model_beats_guessing_have_no_best_model(tmp_path: Path) -> None:
+    runs = [write_search(tmp_path / f"run-{place}", ["zoo:a", "zoo:b"], seed=place) for place in range(2)]
+    for path in runs:
+        ranking = msgspec.structs.replace(view_search(read_run(path)).ranking, guess=0.9, is_guess_beaten=False)
+        RunFolder(path).write_answer(ranking, headline="no model is clearly better than guessing")
+    assert plain_text(page_of(*runs).answer) == "2 runs side by side."
+    assert page_of(runs[0]).title == "No answer · fashion · modelhound"
+
+
+def test_scores_of_different_kinds_are_not_drawn_on_one_axis(tmp_path: Path) -> None:
+    runs = [write_search(tmp_path / f"run-{place}", ["zoo:a", "zoo:b"], seed=place) for place in range(2)]
+    ranking = msgspec.structs.replace(view_search(read_run(runs[1])).ranking, metric="R2")
+    RunFolder(runs[1]).write_answer(ranking, headline="zoo:a")
+    page = page_of(*runs)
+    assert {chart.name for chart in page.charts if chart.name.startswith("compare")} == {"compare_speed"}
+    (common,) = [section for section in page.sections if section.name == "common"]
+    assert common.lead.endswith("Scores are not drawn: R2 and accuracy do not go on one axis.")
 
 
 def test_no_runs_are_refused() -> None:
     with pytest.raises(RequestError, match="no runs"):
         build_page([])
+
+
+def test_a_tree_that_is_cut_in_markdown_says_so() -> None:
+    tree = Tree(caption="Steps", branches=tuple(Branch(label=f"step {place}") for place in range(230)))
+    page = Page(title="t", kicker="", answer=("x",), sections=(Section(name="s", title="t", blocks=(tree,)),))
+    text = render_markdown(page, pictures={}, sources="a test")
+    assert "- step 199\n\n30 more steps are on the page.\n" in text
+    assert "step 200" not in text
 
 
 def test_markdown_shows_pictures_and_keeps_odd_names_as_text(tmp_path: Path) -> None:

@@ -8,11 +8,20 @@ import pytest
 
 from latencies import CEILINGS, record
 from modelhound.analysis.latency import find_laws
-from modelhound.records import ConfigurationProfiled, LatencyFailed, LatencyMeasured, RankTrained, Record
+from modelhound.records import (
+    ConfigurationProfiled,
+    LatencyFailed,
+    LatencyMeasured,
+    ProfileFindings,
+    RankTrained,
+    Record,
+)
 from modelhound.report.page import render_page
 from modelhound.report.pages import build_page
 from modelhound.report.parts import Page, Table, plain_text
+from modelhound.report.profile_charts import profile_charts
 from modelhound.store import open_run, read_run
+from modelhound.verbs.profile import _headline
 from report_runs import AT
 from verb_runs import write_verb_runs
 
@@ -119,6 +128,52 @@ def test_profile_names_what_is_slow_and_what_running_less_saves(pages: dict[str,
     assert figures["What running less saves"] == "2.0x faster"
 
 
+@pytest.mark.parametrize(
+    ("jobs", "told", "counted"),
+    [
+        ((("timm:x", "full", "photos", "cpu"),), "timm:x", "1 model"),
+        # texts have models of their own
+        ((("timm:x", "full", "photos", "cpu"), ("hf:y", "full", "mails", "cpu")), "both models", "2 models"),
+        (
+            tuple((model, "full", "photos", device) for model in ("timm:x", "timm:z") for device in ("cpu", "cuda:0")),
+            "4 of 4 models and places, 2 places each",
+            "4 jobs",
+        ),
+        ((("timm:x", "last 50%", "photos", "cpu"), ("timm:x", "last 3", "photos", "cpu")), "2 of 2 jobs", "2 jobs"),
+    ],
+)
+def test_profile_counts_models_where_it_says_models(
+    tmp_path: Path, jobs: tuple[tuple[str, str, str, str], ...], told: str, counted: str
+) -> None:
+    path = write_verb_runs(tmp_path)["profile"]
+    answer = msgspec.json.decode((path / "answer.json").read_bytes())
+    first, names = answer["answer"]["bottlenecks"][0], ("model", "configuration", "data", "device")
+    answer["answer"]["bottlenecks"] = [{**first, **dict(zip(names, job, strict=True))} for job in jobs]
+    (path / "answer.json").write_bytes(msgspec.json.encode(answer))
+    assert plain_text(build_page([read_run(path)]).answer) == f"The forward pass takes longest for {told}."
+    assert _headline(msgspec.convert(answer["answer"], ProfileFindings)).endswith(f" of {counted}")
+
+
+def test_a_profile_of_models_with_batches_of_their_own_says_from_how_many_items_to_how_many(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["profile"])
+    assert run.answer is not None
+    own = run.of(ConfigurationProfiled)
+    others = [msgspec.structs.replace(each, model="timm:y", batch=8, num_items=80) for each in own]
+    charts = profile_charts([*own, *others], msgspec.json.decode(run.answer, type=ProfileFindings))
+    assert charts[0].title == "Where the time goes: photos on cpu, 40 to 80 items in batches of 4 to 8"
+    (crossing,) = [chart for chart in charts if chart.name.startswith("profile_crossover")]
+    assert "Beyond 40 to 80 items, dashed" in crossing.caption
+    findings = msgspec.json.decode(run.answer, type=ProfileFindings)
+    for moves, said in ((findings.moves, "depends on"), ((), "is the same whatever")):
+        charts = profile_charts(own, msgspec.structs.replace(findings, moves=moves))
+        (crossing,) = [chart for chart in charts if chart.name.startswith("profile_crossover")]
+        assert crossing.title == f"What takes longest {said} the number of items: photos on cpu"
+    assert (
+        "40 items in batches of 4"
+        in profile_charts(own, msgspec.json.decode(run.answer, type=ProfileFindings))[0].title
+    )
+
+
 def test_breakeven_counts_models_for_every_scenario(pages: dict[str, Page]) -> None:
     page = pages["breakeven"]
     # ten epochs of 1 s against 0.5 s a model
@@ -163,6 +218,22 @@ def _outdated(records: Iterable[Record]) -> Iterator[Record]:
             yield LatencyFailed(point=each.point, why="crashed", tried=True, message="it was another day")
         elif isinstance(each, RankTrained | ConfigurationProfiled):
             yield msgspec.structs.replace(each, wall_seconds=1000.0, num_items=1, phases=())
+
+
+def test_a_training_whose_last_start_had_no_steps_left_has_no_speed_that_is_made_up(tmp_path: Path) -> None:
+    run = read_run(write_verb_runs(tmp_path)["train"])
+    with open_run(tmp_path / "killed", verb="train", at=run.at, settings=run.settings, identity={}) as killed:
+        for each in run.records:
+            if isinstance(each, RankTrained):
+                phases = tuple(msgspec.structs.replace(phase, seconds=()) for phase in each.phases)
+                each = msgspec.structs.replace(each, num_steps=0, num_items=0, phases=phases)
+            killed.append(each)
+    (killed.path / "answer.json").write_bytes((run.path / "answer.json").read_bytes())
+    page = build_page([read_run(killed.path)])
+    assert figures_of(page)["How fast"] == "unknown"
+    assert "train_steps" not in {chart.name for chart in page.charts}
+    assert "common" not in {section.name for section in build_page([run, read_run(killed.path)]).sections}
+    render_page(page, sources="a test")
 
 
 def test_a_run_that_found_nothing_falls_back_to_its_headline(tmp_path: Path) -> None:
@@ -221,6 +292,19 @@ def test_runs_of_one_verb_are_compared_by_figures_and_by_what_they_have_in_commo
     if verb == "profile":
         assert {row["run"] for row in common[0].data} == {f"profile ({place}): cpu" for place in (1, 2)}
     render_page(page, sources="a test")
+
+
+def test_of_many_models_in_common_the_chart_says_how_many_it_draws(tmp_path: Path) -> None:
+    paths = []
+    for name in ("first", "second"):
+        with open_run(tmp_path / name, verb="latency", at=AT, settings={"models": ["tv:*"]}, identity={}) as run:
+            for place in range(30):
+                run.append(record(1e-3, model=f"tv:m{place}", batch=1))
+        paths.append(run.path)
+    page = build_page([read_run(path) for path in paths])
+    (chart,) = [chart for chart in page.charts if chart.name == "compare_times"]
+    assert len({row["model"] for row in chart.data}) == 24
+    assert chart.caption.endswith("Right of 1 is faster. Of 30 models the first 24 are drawn.")
 
 
 def test_a_run_that_is_twice_as_fast_is_said_to_be(tmp_path: Path) -> None:

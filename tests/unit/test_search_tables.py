@@ -5,6 +5,7 @@ import pytest
 
 from modelhound.analysis.search_tables import finals_columns, ranking_columns, short_chance_text, time_text
 from modelhound.analysis.search_wording import best_sentence, control_sentence, tau_text, tie_sentence, time_sentence
+from modelhound.analysis.wording import metric_interval_text, metric_text
 from modelhound.records import Finalist, FinalsAnswer, RankedModel, Ranking
 
 
@@ -154,3 +155,10 @@ def test_the_time_is_told_from_most_to_least_and_what_took_none_is_not() -> None
 
 def test_an_agreement_of_nothing_has_no_sign_below_zero() -> None:
     assert [tau_text(tau) for tau in (-0.001, 0.0, -0.11, 1.0)] == ["+0.00", "+0.00", "-0.11", "+1.00"]
+
+
+def test_an_r2_of_next_to_nothing_has_no_minus_before_its_nought() -> None:
+    """Naming the mean every time: what is left over in the last digit is below zero as often as above."""
+    assert metric_text("R2", -2e-5) == metric_text("R2", 2e-5) == "0.000"
+    assert metric_interval_text("R2", (-0.0004, 0.0126)) == "0.000 – 0.013"
+    assert metric_interval_text("R2", (-0.0126, -0.0004)) == "-0.013 – 0.000"

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import threading
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,29 @@ def test_a_folder_begun_with_another_request_is_refused_and_says_what_differs(tm
         pass
     with pytest.raises(RequestError, match="holds a search run"), opened(tmp_path / "run", verb="latency"):
         pass
+
+
+def test_records_that_come_while_a_run_is_read_are_not_taken_for_damaged_ones(tmp_path: Path) -> None:
+    is_over = threading.Event()
+    with opened(tmp_path / "run") as run:
+
+        def fill() -> None:
+            number = 0
+            while not is_over.is_set() and number < 20_000:
+                run.append(failure(number))
+                number += 1
+
+        filling = threading.Thread(target=fill)
+        filling.start()
+        try:
+            seen = [read_run(tmp_path / "run")]
+            while filling.is_alive() and len(seen[-1].records) < 3000:
+                seen.append(read_run(tmp_path / "run"))
+        finally:
+            is_over.set()
+            filling.join()
+    assert {each.num_unread for each in seen} == {0}
+    assert len(seen) > 2
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:

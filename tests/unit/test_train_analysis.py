@@ -1,20 +1,31 @@
 """Verdicts, scaling and findings from records whose answers are known beforehand."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from modelhound.analysis.bounds import judge_blocks, workers_needed
+from modelhound.analysis.bounds import Verdict, judge_blocks, workers_needed
 from modelhound.analysis.findings import check_findings
 from modelhound.analysis.scaling import measure_scaling
 from modelhound.analysis.step_times import measure_steps
 from modelhound.analysis.telemetry import summarise_telemetry
+from modelhound.cli.train import _answer_sentence
 from modelhound.errors import RequestError
 from modelhound.meter.telemetry import join_samples
-from modelhound.records import Block, BlocksMeasured, ModelTrained, PhaseSamples, RankTrained, TelemetrySample
+from modelhound.records import (
+    Block,
+    BlocksMeasured,
+    ModelTrained,
+    PhaseSamples,
+    RankTrained,
+    SavedModel,
+    TelemetrySample,
+)
+from modelhound.verbs.train import TrainAnswer, TrainResult
 
 
 def blocks(times: dict[str, float], *, num_workers: int = 4, noise: float = 0.01, **more: Any) -> BlocksMeasured:
@@ -222,6 +233,51 @@ def test_data_and_training_are_told_apart_per_batch_and_epoch() -> None:
     assert (times.data_seconds_per_batch, times.data_seconds_per_epoch) == pytest.approx((0.1, 0.4))
     assert (times.training_seconds_per_batch, times.training_seconds_per_epoch) == pytest.approx((0.5, 2.0))
     assert measure_steps(trained, msgspec.structs.replace(rank(2), num_steps=0)) is None
+
+
+def train_result(folder: Path, trained: tuple[ModelTrained, ...], *verdicts: Verdict) -> TrainResult:
+    return TrainResult(
+        run=folder,
+        data="photos",
+        task="classification",
+        device="cpu",
+        weights="pretrained",
+        num_classes=2,
+        guess=0.5,
+        trained=trained,
+        ranks=(),
+        answer=TrainAnswer(verdicts=verdicts, scalings=(), findings=()),
+        operators=(),
+        failures=(),
+        skipped=(),
+        saved=tuple(SavedModel(model=f"file:{each.model}-on-{each.num_ranks}") for each in trained),
+        num_resumed=0,
+    )
+
+
+def test_the_verdict_of_the_first_run_is_not_that_of_another(tmp_path: Path) -> None:
+    """What bounds the first could not be found out, or was found out by a later start."""
+    trained = (run(1, model="timm:first"), run(1, model="timm:x"))
+    verdict = judge_blocks(blocks({"live": 0.2, "host batches": 0.1}))
+    assert train_result(tmp_path, trained, verdict).to_json()["verdict"] is None
+    assert train_result(tmp_path, trained[::-1], verdict).to_json()["verdict"]["bound"] == "data-bound"
+
+
+def test_each_run_names_its_own_checkpoint_and_a_model_that_of_its_best_run(tmp_path: Path) -> None:
+    trained = tuple(msgspec.structs.replace(run(count), score=1 / count) for count in (2, 1, 4))
+    result = train_result(tmp_path, trained)
+    assert [each["read_back"]["model"] for each in result.to_json()["runs"]] == [
+        f"file:timm:x-on-{count}" for count in (2, 1, 4)
+    ]
+    assert result.read_back == {"timm:x": SavedModel(model="file:timm:x-on-1")}
+
+
+def test_of_runs_that_are_equally_good_the_fastest_is_named_and_none_is_called_the_best(tmp_path: Path) -> None:
+    trained = tuple(msgspec.structs.replace(run(count), wall_seconds=9.0 / count) for count in (1, 2))
+    result = train_result(tmp_path, trained)
+    assert _answer_sentence(result).partition(".")[0].startswith("[bold]timm:x[/bold] reaches 50")
+    assert "epochs, the fastest of 2 runs with that score." in _answer_sentence(result)
+    assert result.read_back == {"timm:x": SavedModel(model="file:timm:x-on-2")}
 
 
 def test_perfect_scaling_loses_nothing() -> None:

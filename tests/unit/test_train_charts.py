@@ -9,7 +9,7 @@ from test_train_analysis import blocks, ranks, run
 from modelhound.analysis.bounds import judge_blocks
 from modelhound.analysis.scaling import measure_scaling
 from modelhound.meter import Telemetry
-from modelhound.records import EpochDone, RankTrained, TelemetrySample
+from modelhound.records import EpochDone, PhaseSamples, RankTrained, TelemetrySample
 from modelhound.report.charts import spec
 from modelhound.report.train_charts import train_charts
 
@@ -37,6 +37,37 @@ def test_the_charts_hold_what_was_measured_and_can_be_drawn() -> None:
 
 def test_nothing_measured_gives_no_charts() -> None:
     assert train_charts([], []) == ()
+
+
+def test_a_start_that_had_no_steps_left_to_do_leaves_the_other_charts() -> None:
+    """Killed after its last step and started again, a rank has tested and saved, and no step to tell of."""
+    import msgspec
+
+    whole = ranks(1, forward=0.1, wait=0.05)[0]
+    steps = [msgspec.structs.replace(each, seconds=()) for each in whole.phases]
+    left = msgspec.structs.replace(
+        whole,
+        num_steps=0,
+        num_items=0,
+        phases=(*steps, PhaseSamples(phase="evaluate", seconds=(0.4,))),
+        wall_seconds=0.5,
+    )
+    charts = {chart.name: chart for chart in train_charts([run(1)], [left])}
+    assert "train_steps" not in charts
+    shares = {row["phase"]: row["share"] for row in charts["train_phases"].data}
+    assert shares == pytest.approx({"evaluate, save checkpoint": 0.8, "other": 0.2})
+
+
+def test_the_fitted_line_goes_through_the_dots_where_one_rank_was_not_measured() -> None:
+    """A disk that all share: two ranks are not twice as fast as one, but that is what the dots take for granted."""
+    records = [each for count in (2, 4, 8) for each in ranks(count, forward=8 * 0.1, wait=8 * 0.01 * count)]
+    trained = [run(count) for count in (2, 4, 8)]
+    charts = {each.name: each for each in train_charts(trained, records, scalings=[measure_scaling(trained, records)])}
+    speedups: dict[object, dict[object, float]] = {}
+    for row in charts["train_speedup"].data:
+        speedups.setdefault(row["kind"], {})[row["ranks"]] = float(row["speedup"] or 0)
+    assert speedups["measured"][2] == pytest.approx(2)
+    assert {count: speedups["fitted law"][count] for count in (2, 4, 8)} == pytest.approx(speedups["measured"])
 
 
 def test_telemetry_goes_on_after_a_device_did_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

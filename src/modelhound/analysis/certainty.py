@@ -5,7 +5,7 @@ Out: the winner's chance of being the best, what choosing it can cost, its lead;
 Everything is read from the same paired resampling as the ranking's intervals. Nothing here knows what a model is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from modelhound.records import ModelMeasured, ModelTrained, RankedModel, Ranking
 __all__ = [
     "Agreement",
     "Certainty",
+    "best_run",
     "judge_winner",
     "pareto_front",
     "scorer_agreement",
@@ -115,6 +116,11 @@ def _resample(records: Sequence[ModelMeasured], rests_on: Sequence[str], seed: i
         ]
     )
     return resample_means(scores[:, ~np.isnan(scores).any(axis=0)], seed=seed)
+
+
+def best_run(trained: Iterable[ModelTrained]) -> ModelTrained:
+    """The run with the highest score; of those that are equally good the fastest."""
+    return max(trained, key=lambda each: (each.score, -each.wall_seconds))
 
 
 def test_interval(trained: ModelTrained) -> tuple[float, float] | None:

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from modelhound.analysis.wording import count_text, duration_text, metric_interval_text, metric_text
 from modelhound.records import Finalist, FinalsAnswer
 
-__all__ = ["STATES", "basis_sentence", "chance_text", "cost_sentence", "headline_sentence", "verdict_sentence"]
+__all__ = [
+    "STATES",
+    "basis_sentence",
+    "chance_text",
+    "cost_sentence",
+    "headline_sentence",
+    "no_winner_text",
+    "verdict_sentence",
+]
 
 STATES = {"in": "to the end", "dropped": "dropped: had lost", "left behind": "left: budget", "failed": "failed"}
 """How far a finalist came, for a table."""
@@ -53,6 +61,11 @@ def headline_sentence(finals: FinalsAnswer, data: str) -> tuple[str, str]:
     if num_tied == 1:
         return first.model, f" is ahead on {data}, but only with {chance}."
     return f"Cannot tell {num_tied} finalists apart", f" on {data}: {first.model} is ahead, with {chance}."
+
+
+def no_winner_text(finals: FinalsAnswer) -> str:
+    """Why nobody won, in a few words; of finals without a winner."""
+    return "no finalist could be fine-tuned" if finals.verdict == "failed" else "no finalist is better than guessing"
 
 
 def basis_sentence(finals: FinalsAnswer) -> str:

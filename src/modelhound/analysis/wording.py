@@ -6,7 +6,7 @@ Nothing here knows what is claimed with them, or where they are shown.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from modelhound.settings import ACCURACY_SCORERS
@@ -14,6 +14,7 @@ from modelhound.settings import ACCURACY_SCORERS
 __all__ = [
     "Axis",
     "all_models_text",
+    "among_runs_text",
     "bytes_text",
     "count_text",
     "duration_text",
@@ -33,6 +34,7 @@ __all__ = [
     "share_text",
     "short_name",
     "size_text",
+    "span_of_counts_text",
     "span_of_seconds_text",
     "times_text",
 ]
@@ -147,13 +149,20 @@ def list_text(words: Sequence[str], *, most: int = 6) -> str:
 
 def metric_text(metric: str, value: float) -> str:
     """84.6% of an accuracy, 0.846 of an R2."""
-    return f"{value:.3f}" if metric == "R2" else f"{value:.1%}"
+    return _share_of_variance_text(value) if metric == "R2" else f"{value:.1%}"
 
 
 def metric_interval_text(metric: str, interval: tuple[float, float]) -> str:
     """81.4 – 87.6%."""
     low, high = interval
-    return f"{low:.3f} – {high:.3f}" if metric == "R2" else f"{100 * low:.1f} – {high:.1%}"
+    if metric == "R2":
+        return f"{_share_of_variance_text(low)} – {_share_of_variance_text(high)}"
+    return f"{100 * low:.1f} – {high:.1%}"
+
+
+def _share_of_variance_text(value: float) -> str:
+    """0.846, and never a zero below zero."""
+    return f"{round(value, 3) + 0.0:.3f}"
 
 
 def points_text(metric: str, difference: float) -> str:
@@ -196,9 +205,26 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def span_of_counts_text(counts: Iterable[int], one: str = "", many: str | None = None) -> str:
+    """1 batch, 40 batches; 8 to 64 batches where they differ; without a noun only the numbers."""
+    found = sorted(counts)
+    low, high = found[0], found[-1]
+    span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    noun = one if high == 1 or not one else many or f"{one}s"
+    return f"{span} {noun}".rstrip()
+
+
 def all_models_text(count: int) -> str:
     """The model, both models, all 6 models."""
     return {1: "the model", 2: "both models"}.get(count, f"all {count:,} models")
+
+
+def among_runs_text(scores: Sequence[float]) -> str:
+    """What the run with the highest of these scores is among them; of several that are equally good the fastest is meant."""
+    equal = scores.count(max(scores))
+    if equal > 1:
+        return f", the fastest of {equal} runs with that score"
+    return f", the best of {len(scores)} runs" if len(scores) > 1 else ""
 
 
 def short_name(name: str, most: int = _MOST_NAME) -> str:

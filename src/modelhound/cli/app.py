@@ -52,7 +52,13 @@ app = App(
     version_flags=("--version", "-V"),
     help_format="plaintext",  # the other formats load a parser each, and --help should answer at once
     help_formatter=Paragraphs(),
-    default_parameter=Parameter(negative=(), consume_multiple=1, show_default=_default_text),  # one at least
+    default_parameter=Parameter(
+        negative=(),
+        consume_multiple=1,  # one at least
+        json_list=False,  # a folder may be called [old]
+        json_dict=False,
+        show_default=_default_text,
+    ),
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `run` says what became of the work
 )

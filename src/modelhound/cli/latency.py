@@ -97,6 +97,8 @@ def latency(
 
 def _compare(runs: Sequence[Path], limit: float | None, *, json: bool, show: bool) -> int:
     """Earlier runs with each other."""
+    for each in runs[1:]:
+        _refuse_itself(runs[0], each, "expected different runs, name each once")
     from modelhound.verbs.latency import compare_latency
 
     comparison = compare_latency(runs, limit=0.05 if limit is None else limit)
@@ -127,7 +129,7 @@ def _check(
 
 
 def _refuse_itself(baseline: Path, run: Path, advice: str) -> None:
-    """A sweep is not its own baseline."""
+    """A run is not its own baseline."""
     if run.resolve() == baseline.resolve():
         raise RequestError(f"cannot compare {str(baseline)!r} with itself: {advice}")
 

@@ -44,6 +44,15 @@ _MOST_SKIPPED = 3
 Open = Annotated[bool, Parameter(name="--open", group=output_group, help="Show the result as a page in the browser.")]
 
 
+def _read_folder(wanted: Any, tokens: Sequence[Token]) -> Path:
+    """Before anything is run, too: the README of somebody's project must not be lost to an analysis."""
+    from modelhound.report.analysis_text import check_folder
+
+    folder = Path(tokens[0].value)
+    check_folder(folder)
+    return folder
+
+
 def _read_formats(wanted: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
     """Before anything is run: a wrong one must not cost the run."""
     return parse_chart_formats([token.value for token in tokens])
@@ -63,6 +72,7 @@ AnalysisFolder = Annotated[
     Parameter(
         name="--analysis",
         group=output_group,
+        converter=_read_folder,
         help="Write the analysis in words with its charts into this folder: README.md and PNGs.",
     ),
 ]
@@ -144,11 +154,11 @@ def show_loader(used: "LoaderUsed | None", console: "Console") -> None:
         console.print(used.sentence(), markup=False, highlight=False)
 
 
-def show_resumed(count: int, noun: str, console: "Console") -> None:
-    """What an earlier start had done already."""
+def show_resumed(count: int, noun: str, console: "Console", *, anew: str = "another --run") -> None:
+    """What an earlier start had done already, and what would do it anew."""
     if count:
         done = plural(count, f"{noun} was", f"{noun}s were")
-        console.print(f"{done} finished by an earlier start and not run again; another --run measures anew.")
+        console.print(f"{done} finished by an earlier start and not run again; {anew} measures anew.")
 
 
 def write_charts(

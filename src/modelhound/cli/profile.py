@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from modelhound.analysis.job_lines import PHASES
-from modelhound.analysis.wording import plural
+from modelhound.analysis.wording import span_of_counts_text
 from modelhound.cli.app import DONE, FAILED, Json
 from modelhound.cli.console import bars, make_fitting_table, open_console, phase_heading
 from modelhound.cli.grouping import DATA, MODELS, in_groups
@@ -124,9 +124,10 @@ def _show_profile(result: "ProfileResult") -> None:
 
 def _show_place(rows: "list[ConfigurationProfiled]", console: "Console") -> None:
     first = rows[0]
+    batches = span_of_counts_text((each.num_batches for each in rows), "batch", "batches")
+    items = span_of_counts_text((each.batch for each in rows), "item")
     console.print(
-        f"\n{first.data} on {first.device}, {first.precision}: {plural(first.num_batches, 'batch', 'batches')} of "
-        f"{plural(first.batch, 'item')}, "
+        f"\n{first.data} on {first.device}, {first.precision}: {batches} of {items}, "
         f"weights {'from the disk' if first.cold else 'from the page cache'}, milliseconds",
         markup=False,
         highlight=False,

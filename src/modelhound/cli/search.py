@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 else:
     Asked = in_groups(SearchSettings, _TOPICS)
 
+_ALL_RANDOM = "[bold]All weights are random[/bold]: this says nothing of trained models."
+
 
 def search(
     settings: Annotated[Asked, Parameter(name="*")],
@@ -207,6 +209,8 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
         if ranking.finals is None:
             console.print(_verdict(result), highlight=False)
         show_finals(ranking, settings, console)
+        if ranking.finals is not None and result.weights == "random":
+            console.print(_ALL_RANDOM, highlight=False)
         if control := control_sentence(ranking):
             console.print(control, highlight=False)
         console.print(time_sentence(result.phases, result.device, result.precision), highlight=False)
@@ -219,7 +223,9 @@ def _show_search(result: "SearchResult", settings: SearchSettings) -> None:
     for warning in result.warnings:
         console.print(f"Note: {warning}", markup=False, highlight=False)
     show_loader(result.loader, console)
-    show_resumed(result.num_resumed, "model", console)
+    remembers = not settings.plain and not settings.fresh  # or another folder would get features that are not made anew
+    anew = "another --run with --fresh" if remembers else "another --run"
+    show_resumed(result.num_resumed, "model", console, anew=anew)
 
 
 def _show_dropped(result: "SearchResult", console: "Console") -> None:
@@ -264,6 +270,6 @@ def _verdict(result: "SearchResult") -> str:
     by = f" ({' and '.join(ranking.rests_on)})." if ranking.is_guess_beaten else "."
     sentence = f"[bold]{escape(best)}[/bold]{escape(rest.removesuffix('.'))}{by}"
     if result.weights == "random":
-        sentence += " [bold]All weights are random[/bold]: this says nothing of trained models."
+        sentence += f" {_ALL_RANDOM}"
     tied = "".join(tie_sentence(ranking))
     return f"{sentence}\n{escape(tied)}" if tied else sentence

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from modelhound.analysis.search_tables import time_text
 from modelhound.analysis.search_wording import shares_text
 from modelhound.analysis.wording import (
+    among_runs_text,
     bytes_text,
     count_text,
     metric_interval_text,
@@ -184,23 +185,26 @@ def _interval_text(run: "ModelTrained") -> str:
 
 
 def _speed_text(ranks: "list[RankTrained]") -> str:
+    """Unknown where a start that had no steps left to do is all there is to tell of."""
     seconds = max((rank.wall_seconds for rank in ranks), default=0.0)
-    return number_text(sum(rank.num_items for rank in ranks) / seconds) if seconds else "–"
+    num_items = sum(rank.num_items for rank in ranks)
+    return number_text(num_items / seconds) if num_items and seconds else "–"
 
 
 def _answer_sentence(result: "TrainResult") -> str:
     """How good the best network is and how sure that is, in the words of the page."""
     from rich.markup import escape
 
-    from modelhound.analysis.certainty import test_interval
+    from modelhound.analysis.certainty import best_run, test_interval
 
-    best = max(result.trained, key=lambda run: run.score)
+    best = best_run(result.trained)
     interval = test_interval(best)
     sure = f" [dim]({metric_interval_text(best.metric, interval)}, 95% interval)[/dim]" if interval else ""
     told = (
         f"[bold]{escape(best.model)}[/bold] reaches {metric_text(best.metric, best.score)}{sure} {best.metric} on "
         f"{plural(best.num_test_items, 'test item')} after {plural(len(best.epochs), 'epoch')}"
-        + (f", the best of {len(result.trained)} runs." if len(result.trained) > 1 else ".")
+        + among_runs_text([run.score for run in result.trained])
+        + "."
     )
     if (interval[0] if interval else best.score) <= result.guess:
         told += f" Guessing by how often each answer comes cannot be told from that ({metric_text(best.metric, result.guess)})."

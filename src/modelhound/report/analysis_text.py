@@ -6,6 +6,7 @@ Every sentence is made from the numbers of the run; nothing here measures or jud
 says in full.
 """
 
+import contextlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,16 +15,38 @@ from statistics import median
 from modelhound.analysis.bottlenecks import repeat_ratio
 from modelhound.analysis.job_lines import PHASES
 from modelhound.analysis.wording import list_text, number_text, plural, seconds_text
+from modelhound.errors import RequestError
 from modelhound.records import ConfigurationProfiled, Failure, Machine, ProfileFindings, Watch, silent
 from modelhound.report.charts import Chart, save_charts
 from modelhound.report.profile_charts import place_names
 from modelhound.report.writing import write_file
 
-__all__ = ["bullets", "embed", "machine_text", "markdown_table", "profile_analysis", "write_analysis"]
+__all__ = [
+    "BREAKEVEN_TITLE",
+    "bullets",
+    "check_folder",
+    "embed",
+    "machine_text",
+    "markdown_table",
+    "profile_analysis",
+    "write_analysis",
+]
 
 _NAME = "README.md"
+_PROFILE_TITLE, BREAKEVEN_TITLE = "# Where the time of a model search goes", "# Fine-tuning against searching"
 _MOST_COLOURS = 128  # of a picture, with all shades that smooth its letters
 _TELLING = ("torch", "timm", "transformers")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse to write over a README that no analysis wrote."""
+    page, begins = folder / _NAME, ""
+    with contextlib.suppress(OSError):
+        begins = page.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    if page.is_file() and begins.rstrip() not in (_PROFILE_TITLE, BREAKEVEN_TITLE):
+        raise RequestError(
+            f"cannot use --analysis {str(folder)!r}: expected a folder without a {_NAME} of somebody else's, choose another one"
+        )
 
 
 def write_analysis(text: str, charts: Sequence[Chart], folder: Path, *, watch: Watch = silent) -> Path:
@@ -84,7 +107,7 @@ def profile_analysis(
 ) -> str:
     """Where the time of a search goes, what to do about it, and how it was measured."""
     sections = [
-        "# Where the time of a model search goes\n",
+        f"{_PROFILE_TITLE}\n",
         _opening(records, findings),
         _side_by_side(records, findings),
     ]

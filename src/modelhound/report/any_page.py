@@ -179,7 +179,7 @@ def _record_section(run: Run) -> Section | None:
     return Section(
         name="records",
         title="Everything measured",
-        lead="Times are medians of raw samples.",
+        lead="Phases are told by what they took in all, other raw samples by their median and number.",
         blocks=blocks,
         is_folded=True,
     )

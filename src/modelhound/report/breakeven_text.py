@@ -11,7 +11,7 @@ from modelhound.analysis.breakeven import PUBLISHED_CHAIN, extrapolate, publishe
 from modelhound.analysis.breakeven_wording import TRAININGS, WAYS, cost_text, span_text
 from modelhound.analysis.wording import number_text, plural, seconds_text, span_of_seconds_text
 from modelhound.records import BreakevenFindings, ExtrapolationStep, Failure, Machine
-from modelhound.report.analysis_text import bullets, embed, machine_text, markdown_table
+from modelhound.report.analysis_text import BREAKEVEN_TITLE, bullets, embed, machine_text, markdown_table
 from modelhound.report.charts import Chart
 
 __all__ = ["breakeven_analysis"]
@@ -48,7 +48,7 @@ def breakeven_analysis(
     """Ratios, counts, extrapolations, and what they rest on."""
     drawn = {chart.name: chart for chart in charts}
     sections = [
-        "# Fine-tuning against searching\n",
+        f"{BREAKEVEN_TITLE}\n",
         f"Measured on {data}, {device}. {_opening(findings)}\n",
         "## What each job takes\n",
         _ratios(findings),

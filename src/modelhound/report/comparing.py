@@ -13,7 +13,7 @@ from modelhound.analysis.phases import total_phases
 from modelhound.analysis.ranking import rank_agreement
 from modelhound.analysis.search_tables import time_text
 from modelhound.analysis.search_wording import tau_text
-from modelhound.analysis.wording import metric_interval_text, metric_text, moment_text, plural
+from modelhound.analysis.wording import list_text, metric_interval_text, metric_text, moment_text, plural
 from modelhound.records import RunStarted
 from modelhound.report.charts import Chart, Row, log_ticks, metric_axis
 from modelhound.report.common_sections import setting_text
@@ -82,15 +82,19 @@ def _answer(views: Sequence[SearchView], runs: Sequence[Run]) -> Sentence:
     winners = [best for view in views if (best := best_model(view.ranking))]
     if winners and len(winners) == len(runs):
         if len(set(winners)) == 1:
-            return (Strong(winners[0]), f" is the best in all {len(runs)} runs.")
+            return (Strong(winners[0]), f" is the best in {_all_text(len(runs))} runs.")
         most = max(dict.fromkeys(winners), key=winners.count)
         tried = sum(most in _models_of(view) for view in views)
         if winners.count(most) == tried > 1:
-            return (Strong(most), f" is the best in all {tried} runs that measured it, of {len(runs)}.")
+            return (Strong(most), f" is the best in {_all_text(tried)} runs that measured it, of {len(runs)}.")
         if winners.count(most) > 1:
             return (Strong(most), f" is the best in {winners.count(most)} of {len(runs)} runs; the others disagree.")
         return (f"Each of the {len(runs)} runs has another best model.",)
     return (f"{plural(len(runs), 'run')} side by side.",)
+
+
+def _all_text(count: int) -> str:
+    return "both" if count == 2 else f"all {count:,}"
 
 
 def _models_of(view: SearchView) -> set[str]:
@@ -197,7 +201,9 @@ def _common_models(views: Sequence[SearchView], names: Sequence[str]) -> list[Se
     common = [model for model, count in counts.items() if count > 1]
     if not common:
         return []
-    metric = views[0].ranking.metric
+    metrics = {
+        view.ranking.metric for view, each in zip(views, scores, strict=True) if any(model in each for model in common)
+    }
     common.sort(key=lambda model: -max(each[model].score for each in scores if model in each))
     rows: list[Row] = []
     for name, view, each in zip(names, views, scores, strict=True):
@@ -211,17 +217,19 @@ def _common_models(views: Sequence[SearchView], names: Sequence[str]) -> list[Se
                     {"model": model, "run": name, "score": each[model].score, "low": low, "high": high, "speed": known}
                 )
     order = common[:_MOST_MODELS]
-    charts = [_score_chart(rows, names, order, metric)]
+    charts = [_score_chart(rows, names, order, metric) for metric in metrics if len(metrics) == 1]
     timed = [row for row in rows if row["speed"] is not None]
     if timed:
         charts.append(_speed_chart(timed, names, order))
-    pair = ChartPair(charts=tuple(charts))
+    pair = (ChartPair(charts=tuple(charts)),) if charts else ()
     agreement = _agreement_remarks(scores, names)
     left_out = len(common) - len(order)
-    lead = f"{plural(len(common), 'model')} were measured by more than one run" + (
+    lead = f"{plural(len(common), 'model was', 'models were')} measured by more than one run" + (
         f"; the best {len(order)} are drawn." if left_out else "."
     )
-    return [Section(name="common", title="Models in common", lead=lead, blocks=(pair, *agreement))]
+    if len(metrics) > 1:
+        lead += f" Scores are not drawn: {list_text(sorted(metrics))} do not go on one axis."
+    return [Section(name="common", title="Models in common", lead=lead, blocks=(*pair, *agreement))]
 
 
 def _agreement_remarks(scores: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tuple[Remarks, ...]:

@@ -51,19 +51,20 @@ def _times_of(run: Run) -> Times:
     items: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for rank in newest_of_runs(run.of(RankTrained), trained):
         items.setdefault((rank.model, plural(rank.num_ranks, "rank")), []).append((rank.num_items, rank.wall_seconds))
-    return {
-        key: max(seconds for _, seconds in ranks) / max(1, sum(count for count, _ in ranks))
-        for key, ranks in items.items()
-    }
+    spent = {key: (max(each for _, each in own), sum(count for count, _ in own)) for key, own in items.items()}
+    # a start that had no steps left to do went through no items
+    return {key: seconds / num_items for key, (seconds, num_items) in spent.items() if num_items}
 
 
 def _ratio_chart(times: Sequence[Times], names: Sequence[str]) -> Chart | None:
     rows: list[Row] = []
     first = times[0]
+    common = list(dict.fromkeys(key[0] for own in times[1:] for key in own if key in first))
+    shown = common[:_MOST_MODELS]
     for name, own in zip(names[1:], times[1:], strict=True):
         ratios: dict[str, list[float]] = {}
         for key, seconds in own.items():
-            if key in first:
+            if key in first and key[0] in shown:
                 ratios.setdefault(key[0], []).append(first[key] / max(seconds, 1e-12))
         rows += [
             {
@@ -74,7 +75,7 @@ def _ratio_chart(times: Sequence[Times], names: Sequence[str]) -> Chart | None:
                 "high": max(found),
                 "points": len(found),
             }
-            for model, found in list(ratios.items())[:_MOST_MODELS]
+            for model, found in ratios.items()
         ]
     if not rows:
         return None
@@ -82,10 +83,14 @@ def _ratio_chart(times: Sequence[Times], names: Sequence[str]) -> Chart | None:
         name="compare_times",
         title=f"How many times as fast as {names[0]}",
         caption="Dots are geometric means over what both runs measured of a model, lines reach from the least to the most. "
-        "Right of 1 is faster.",
+        f"Right of 1 is faster.{_left_out_text(len(common))}",
         data=tuple(rows),
         draw=lambda data: _draw_ratios(data, rows, [name for name in names if any(row["run"] == name for row in rows)]),
     )
+
+
+def _left_out_text(num_models: int) -> str:
+    return f" Of {num_models:,} models the first {_MOST_MODELS} are drawn." if num_models > _MOST_MODELS else ""
 
 
 def _draw_ratios(data: Any, rows: Sequence[Row], names: Sequence[str]) -> Any:
@@ -134,7 +139,8 @@ def _profile_chart(runs: Sequence[Run], names: Sequence[str]) -> Chart | None:
     return Chart(
         name="compare_phases",
         title="Where the time of each model goes, run by run",
-        caption="Of the whole model, as shares of its own job. What jobs took is in each run's own part below.",
+        caption="Of the whole model, as shares of its own job. What jobs took is in each run's own part below."
+        + _left_out_text(len(common)),
         data=tuple(rows),
         draw=_draw_phases,
     )

@@ -5,7 +5,7 @@ Out: the answer as a sentence and in figures, a Section with a chart and a table
 Nothing here draws or knows HTML.
 """
 
-from modelhound.analysis.finals_wording import basis_sentence, cost_sentence, headline_sentence
+from modelhound.analysis.finals_wording import basis_sentence, cost_sentence, headline_sentence, no_winner_text
 from modelhound.analysis.search_tables import finals_columns, short_chance_text
 from modelhound.analysis.wording import duration_text, metric_interval_text, metric_text, short_name
 from modelhound.records import FinalsAnswer, Ranking
@@ -32,10 +32,7 @@ def finals_figures(finals: FinalsAnswer) -> tuple[Figure, ...]:
     )
     first = finals.finalists[0] if finals.finalists else None
     if finals.winner is None or first is None:
-        nobody = (
-            "no finalist could be fine-tuned" if finals.verdict == "failed" else "no finalist is better than guessing"
-        )
-        return (Figure(question="Which model", value="cannot tell", note=nobody), took)
+        return (Figure(question="Which model", value="cannot tell", note=no_winner_text(finals)), took)
     raced = f"of {len(finals.finalists)} finalists, after {first.num_epochs} of {finals.full_epochs} epochs"
     figures = [
         Figure(question="Which model", value=short_name(first.model.partition(":")[2] or first.model, 36), note=raced),

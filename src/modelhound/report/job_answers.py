@@ -19,12 +19,14 @@ from modelhound.analysis.search_tables import time_text
 from modelhound.analysis.search_wording import shares_text
 from modelhound.analysis.wording import (
     all_models_text,
+    among_runs_text,
     list_text,
     metric_interval_text,
     metric_text,
     number_text,
     plural,
     short_name,
+    span_of_counts_text,
 )
 from modelhound.report.next_steps import after_breakeven, after_profile, after_train
 from modelhound.report.parts import Figure, Strong
@@ -51,6 +53,7 @@ _WHAT_TAKES = {
 
 def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
     from modelhound.analysis.bounds import Verdict
+    from modelhound.analysis.certainty import best_run
     from modelhound.analysis.findings import Finding
     from modelhound.analysis.scaling import Scaling
     from modelhound.records import ModelTrained, RankTrained
@@ -64,7 +67,7 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
     if not trained:
         return None
     found = msgspec.json.decode(answer, type=Answer)
-    best = max(trained, key=lambda each: (each.score, -each.wall_seconds))
+    best = best_run(trained)
     ranks = newest_of_runs(run.of(RankTrained), [best])
     verdict = next(
         (each for each in found.verdicts if (each.model, each.num_ranks) == (best.model, best.num_ranks)), None
@@ -74,7 +77,7 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
             Strong(short_name(best.model)),
             f" reaches {metric_text(best.metric, best.score)} {best.metric} on "
             f"{plural(best.num_test_items, 'test item')} after {plural(len(best.epochs), 'epoch')}"
-            + _among_runs([each.score for each in trained])
+            + among_runs_text([each.score for each in trained])
             + ".",
         ),
         sentences=(
@@ -98,14 +101,6 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
         next_steps=after_train(run, model=best.model, bound=verdict.bound if verdict else ""),
         numbers=train_numbers(trained, newest_of_runs(run.of(RankTrained), trained), found.verdicts, found.scalings),
     )
-
-
-def _among_runs(scores: Sequence[float]) -> str:
-    """The best; of several that are equally good the fastest."""
-    equal = scores.count(max(scores))
-    if equal > 1:
-        return f", the fastest of {equal} runs with that score"
-    return f", the best of {len(scores)} runs" if len(scores) > 1 else ""
 
 
 def _tied_sentence(best: "ModelTrained", others: "Sequence[ModelTrained]") -> tuple[str, ...]:
@@ -156,7 +151,11 @@ def _score_figure(best: "ModelTrained") -> Figure:
 
 
 def _speed_figure(best: "ModelTrained", ranks: "Sequence[RankTrained]") -> Figure:
-    speed = sum(each.num_items for each in ranks) / max((each.wall_seconds for each in ranks), default=1.0)
+    num_items = sum(each.num_items for each in ranks)
+    if not num_items:
+        note = f"the start that ended it had no steps left to do; {time_text(best.wall_seconds)} in all"
+        return Figure(question="How fast", value="unknown", note=note)
+    speed = num_items / max(each.wall_seconds for each in ranks)
     note = f"on {plural(best.num_ranks, 'rank')}, tests included; {time_text(best.wall_seconds)} in all"
     return Figure(question="How fast", value=f"{number_text(speed)} items/s", note=note)
 
@@ -252,13 +251,15 @@ def _extremes(found: "Sequence[BottleneckFound]", name: str) -> tuple[str, ...]:
 
 
 def _of_all(count: int, found: "Sequence[BottleneckFound]") -> str:
-    """zoo:x; both models; 3 of 4 models; where each was run in several places, of jobs."""
-    num_places = len({(each.data, each.device) for each in found})
-    if num_places > 1:
-        return f"{count} of {len(found)} models and places, {num_places} places each"
+    """zoo:x; both models; 3 of 4 models; where each was run in several places, of both; where only parts were run, of jobs."""
     if len(found) == 1:
         return short_name(found[0].model)
-    return all_models_text(count) if count == len(found) else f"{count} of {plural(len(found), 'model')}"
+    jobs = Counter(each.model for each in found)
+    if len(jobs) == len(found):
+        return all_models_text(count) if count == len(found) else f"{count} of {plural(len(found), 'model')}"
+    if all(each.configuration == "full" for each in found) and len(set(jobs.values())) == 1:
+        return f"{count} of {len(found)} models and places, {jobs[found[0].model]} places each"
+    return f"{count} of {plural(len(found), 'job')}"
 
 
 def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
@@ -275,7 +276,7 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     figures = [
         Figure(
             question=f"{scenario}, {WAYS.get(way, way)}",
-            value=_range_text(counts),
+            value=_models_text(counts),
             note=_count_note(counts),
         )
         for (scenario, way), counts in list(groups.items())[:4]
@@ -283,7 +284,7 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     plain = [(scenario, counts) for (scenario, way), counts in groups.items() if way == "plain"] or [
         (scenario, counts) for (scenario, _), counts in groups.items()
     ]
-    told = [f"{_range_text(counts)} in {scenario}" for scenario, counts in plain]
+    told = [f"{_models_text(counts)} in {scenario}" for scenario, counts in plain]
     differs = any(len({each.num_models for each in counts}) > 1 for _, counts in plain)
     return Told(
         answer=(
@@ -300,10 +301,9 @@ def tell_breakeven(run: Run, answer: msgspec.Raw) -> Told | None:
     )
 
 
-def _range_text(counts: "Sequence[BreakEvenCount]") -> str:
+def _models_text(counts: "Sequence[BreakEvenCount]") -> str:
     """25 models, or 7 to 24 where the models that were trained differ: what lies between them holds for none."""
-    found = sorted({each.num_models for each in counts})
-    return plural(found[0], "model") if len(found) == 1 else f"{found[0]:,} to {found[-1]:,} models"
+    return span_of_counts_text((each.num_models for each in counts), "model")
 
 
 def _count_note(counts: "Sequence[BreakEvenCount]") -> str:

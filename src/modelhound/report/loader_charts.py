@@ -34,12 +34,10 @@ def loader_charts(answer: LoaderAnswer, runs: Sequence[FeedMeasured] = ()) -> tu
         if not kind.seconds:
             continue
         where = f"{kind.kind} items of {answer.data} on {answer.device}, runs of {kind.num_items:,} items"
-        charts += [
-            _fixed_batch(kind, where),
-            _fixed_workers(kind, where),
-            _fixed_model(kind, where),
-            _regret(kind, where),
-        ]
+        if any(each.seconds is not None for each in kind.seconds):
+            charts += [_fixed_batch(kind, where), _fixed_workers(kind, where), _fixed_model(kind, where)]
+        if kind.recommended is not None:  # otherwise no pair works with all models, and none has a mean over them
+            charts.append(_regret(kind, where))
         if kind.lengths:
             charts.append(_run_length(kind, where))
         own = [run for run in runs if run.item_kind == kind.kind]
@@ -237,9 +235,15 @@ def _run_length(kind: KindAnswer, where: str) -> Chart:
                 "seconds": each.seconds,
             }
         )
+    depends = len({row["best"] for row in rows}) > 1
+    said = (
+        "The best pair depends on the length of the run"
+        if depends
+        else "One pair is the best at every length of the run"
+    )
     return Chart(
         name=f"loader_{kind.kind}_run_length",
-        title=f"The best pair depends on the length of the run: {where.partition(', runs')[0]}",
+        title=f"{said}: {where.partition(', runs')[0]}",
         caption=f"Words are the best pair from that length on; the height is what {pair} loses against it, cut at 100%.",
         data=tuple(rows),
         draw=lambda data: _draw_run_length(data, log_ticks(row["items"] for row in rows)),

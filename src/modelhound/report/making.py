@@ -134,6 +134,10 @@ def _find_runs(given: Sequence[Path]) -> list[Path]:
     for path in given:
         below = DEFAULT_ROOT / path
         found.append(below if not path.is_dir() and not path.is_absolute() and below.is_dir() else path)
+    whole = [path.resolve() for path in found]
+    twice = next((path for place, path in enumerate(found) if whole[place] in whole[:place]), None)
+    if twice is not None:
+        raise RequestError(f"cannot compare {str(twice)!r} with itself: expected different runs, name each once")
     return found
 
 

@@ -2,12 +2,13 @@
 
 In:  a Page, and where its pictures lie
 Out: Markdown that any viewer shows
-What only works in a browser (sorting, tooltips) is left out; long tables are cut, and say so.
+What only works in a browser (sorting, tooltips) is left out; long tables and trees are cut, and say so.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 
+from modelhound.analysis.wording import plural
 from modelhound.report.charts import Chart
 from modelhound.report.parts import (
     Block,
@@ -67,7 +68,7 @@ def _block(block: Block, pictures: Mapping[str, str]) -> list[str]:
         case Table():
             return _table(block)
         case Tree():
-            return [_escape(block.caption), "", *_branches(block.branches, 0)[:_MOST_BRANCHES], ""]
+            return _tree(block)
         case Gallery():
             named = [
                 f"- **{_escape(each.title)}** {_escape(each.note)} {_escape(each.text)}".rstrip()
@@ -93,7 +94,18 @@ def _table(table: Table) -> list[str]:
     lines.append("|" + "|".join("---:" if column.is_number else "---" for column in table.columns) + "|")
     lines += ["| " + " | ".join(_escape(cell.text) for cell in row) + " |" for row in table.rows[:_MOST_ROWS]]
     left_out = len(table.rows) - _MOST_ROWS
-    return [*lines, "", *([f"{left_out:,} more rows are on the page.", ""] if left_out > 0 else [])]
+    return [
+        *lines,
+        "",
+        *([f"{plural(left_out, 'more row is', 'more rows are')} on the page.", ""] if left_out > 0 else []),
+    ]
+
+
+def _tree(tree: Tree) -> list[str]:
+    lines = _branches(tree.branches, 0)
+    left_out = len(lines) - _MOST_BRANCHES
+    more = [f"{plural(left_out, 'more step is', 'more steps are')} on the page.", ""] if left_out > 0 else []
+    return [_escape(tree.caption), "", *lines[:_MOST_BRANCHES], "", *more]
 
 
 def _branches(branches: Sequence[Branch], depth: int) -> list[str]:

@@ -80,10 +80,10 @@ def after_search(view: SearchView) -> Steps:
 
 
 def best_model(ranking: Ranking) -> str | None:
-    """The first, or who won the finals; None where nobody can be told."""
+    """The first, or who won the finals; None where nobody can be told, or nobody tells more than guessing does."""
     if ranking.finals is not None:
         return ranking.finals.winner
-    return ranking.models[0].model if ranking.models else None
+    return ranking.models[0].model if ranking.models and ranking.is_guess_beaten else None
 
 
 def after_latency(run: Run, *, bound: str, num_untold: int) -> Steps:

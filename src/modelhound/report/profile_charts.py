@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from modelhound.analysis.job_lines import GROUPS, PHASES, seconds_at
+from modelhound.analysis.wording import span_of_counts_text
 from modelhound.records import ConfigurationProfiled, ProfileFindings
 from modelhound.report.charts import COLOURS, Chart, Row, log_ticks, phase_bars, share_axis
 from modelhound.report.theme import LIGHT
@@ -61,7 +62,9 @@ def _in_reading_order(records: Sequence[ConfigurationProfiled]) -> list[Configur
 def _phase_charts(records: Sequence[ConfigurationProfiled], name: str) -> list[Chart]:
     """Stacked and normalised bars per phase, a row of bars for every model."""
     first = records[0]
-    where = f"{first.data} on {first.device}, {first.num_items:,} items in batches of {first.batch}"
+    items = span_of_counts_text((each.num_items for each in records), "item")
+    batch = span_of_counts_text(each.batch for each in records)
+    where = f"{first.data} on {first.device}, {items} in batches of {batch}"
     rows: list[Row] = []
     for record in records:
         seconds = {phase: record.seconds_of(phase) for phase in PHASES}
@@ -116,6 +119,7 @@ def _crossover_chart(records: Sequence[ConfigurationProfiled], findings: Profile
     first = records[0]
     shown = list(records[:_MOST_CURVES])
     rows: list[Row] = []
+    depends = False
     for record in shown:
         measured = record.num_items
         points = [(count, count > measured) for count in _CURVE_COUNTS] + [(measured, False), (measured, True)]
@@ -149,11 +153,13 @@ def _crossover_chart(records: Sequence[ConfigurationProfiled], findings: Profile
             for each in moves
             if each.num_items <= _CURVE_COUNTS[-1]
         ]
+        depends = depends or bool(moves)
     return Chart(
         name=f"profile_crossover_{name}",
-        title=f"What takes longest depends on the number of items: {first.data} on {first.device}",
-        caption=f"The highest line is the bottleneck; dots are where it changes. Beyond {first.num_items:,} items, dashed, the "
-        "lines are extrapolated.",
+        title=f"What takes longest {'depends on' if depends else 'is the same whatever'} the number of items: "
+        f"{first.data} on {first.device}",
+        caption="The highest line is the bottleneck; dots are where it changes. Beyond "
+        f"{span_of_counts_text((each.num_items for each in shown), 'item')}, dashed, the lines are extrapolated.",
         data=tuple(rows),
         draw=lambda data: _draw_crossover(data, rows),
     )

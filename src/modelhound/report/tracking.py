@@ -29,7 +29,7 @@ _MOST_PARAMETER = 500  # characters that every version of MLflow takes
 _MOST_METRICS = 2000
 _NAMING = (
     *("model", "data", "device", "precision", "configuration", "mode", "way", "item_kind", "num_ranks", "rank"),
-    *("num_models", "num_items", "batch", "image", "tokens", "workers"),
+    *("num_models", "num_items", "batch", "image", "tokens", "workers", "axis", "held", "scenario"),
 )
 """What tells records of one kind from each other."""
 
@@ -94,7 +94,7 @@ def _begun_at(run: Run) -> str:
 
 
 def _metrics(run: Run) -> dict[str, float]:
-    """Every number of the answer; of a list of things, under the name each has."""
+    """Every number of the answer and the records; of a list of things, under what tells each from the others."""
     answer = msgspec.json.decode(run.answer) if run.answer is not None else {}
     found: dict[str, float] = {"failures": float(len(newest_failures(run.records)))}
     lists = {}
@@ -102,9 +102,15 @@ def _metrics(run: Run) -> dict[str, float]:
         lists = {name: each for name, each in answer.items() if _is_list_of_things(each)}
         found |= _numbers("", flat_row({name: each for name, each in answer.items() if name not in lists}))
     for name, things in lists.items():
-        for place, thing in enumerate(things):
-            own = next((str(thing[key]) for key in ("model", "name", "kind", "data") if key in thing), str(place))
-            found |= _numbers(f"{name}/{own}/", flat_row(thing))
+        rows = [flat_row(thing) for thing in things]
+        telling, taken = _telling(rows), set[str]()
+        for place, (thing, row) in enumerate(zip(things, rows, strict=True)):
+            named = [str(thing[key]) for key in ("model", "name", "kind", "data") if key in thing][:1]
+            named += [text for each in telling if (text := str(row.get(each, ""))) not in ("", "None", *named)]
+            own = " ".join(named) or str(place)
+            own = f"{own} {place}" if own in taken else own  # of two that nothing tells apart, none may be lost
+            taken.add(own)
+            found |= _numbers(f"{name}/{own}/", row)
     return dict(list((found | _record_metrics(run)).items())[:_MOST_METRICS])
 
 

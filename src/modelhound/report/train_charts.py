@@ -112,7 +112,7 @@ def _steps(ranks: Sequence[RankTrained]) -> Chart:
     rows: list[Row] = []
     for rank in ranks:
         phases = {each.phase: np.array(each.seconds) for each in rank.phases if len(each.seconds) == rank.num_steps}
-        if rank.rank != 0 or "forward" not in phases:
+        if rank.rank != 0 or not rank.num_steps or "forward" not in phases:  # a start may have had no steps left to do
             continue
         groups = np.array_split(np.arange(rank.num_steps), min(_MOST_POINTS, rank.num_steps))
         data = sum((phases[name] for name in DATA_PHASES if name in phases), np.zeros(rank.num_steps))

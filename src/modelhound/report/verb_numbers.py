@@ -135,7 +135,7 @@ def train_numbers(
     rows: list[Mapping[str, Scalar | Cell]] = []
     for run in trained:
         own = [each for each in ranks if (each.model, each.num_ranks) == (run.model, run.num_ranks)]
-        seconds = max((each.wall_seconds for each in own), default=0.0)
+        seconds, num_items = max((each.wall_seconds for each in own), default=0.0), sum(each.num_items for each in own)
         held = float(max((each.peak_memory_bytes for each in own), default=0))
         interval, verdict = test_interval(run), bounds.get((run.model, run.num_ranks))
         rows.append(
@@ -149,7 +149,7 @@ def train_numbers(
                 "epochs": len(run.epochs),
                 "batch": run.batch,
                 "params": run.num_trained_parameters,
-                "items/s": sum(each.num_items for each in own) / seconds if seconds else None,
+                "items/s": num_items / seconds if num_items and seconds else None,
                 "memory": Cell(bytes_text(held), held),
                 "time": Cell(time_text(run.wall_seconds), run.wall_seconds),
                 "bound": verdict.bound if verdict else None,

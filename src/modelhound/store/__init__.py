@@ -32,6 +32,7 @@ from modelhound.store.runs import (
     list_runs,
     open_run,
     read_run,
+    reserve_run,
     set_aside,
 )
 
@@ -49,6 +50,7 @@ __all__ = [
     "open_run",
     "put_whole",
     "read_run",
+    "reserve_run",
     "set_aside",
     "told_by_the_system",
     "write_file",

@@ -17,7 +17,14 @@ from modelhound.errors import StoreError
 from modelhound.records import AnyRecord, Record
 from modelhound.store.files import explain_write_errors
 
-__all__ = ["NOT_WHAT_WE_WROTE", "count_lines", "cut_half_written_line", "encode_numbers", "make_line", "read_records"]
+__all__ = [
+    "NOT_WHAT_WE_WROTE",
+    "cut_half_written_line",
+    "encode_numbers",
+    "make_line",
+    "read_counted",
+    "read_records",
+]
 
 # A damaged byte may also be no UTF-8, and a stranger's file nested deeper than the parser goes.
 NOT_WHAT_WE_WROTE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -67,24 +74,33 @@ def _of_what(value: msgspec.Struct) -> str:
 
 
 def read_records(path: Path) -> Iterator[AnyRecord]:
+    yield from _records_in(_read(path))
+
+
+def read_counted(path: Path) -> tuple[tuple[AnyRecord, ...], int]:
+    """The records, and how many whole lines are none: both as of one moment, since the file may grow."""
+    content = _read(path)
+    records = tuple(_records_in(content))
+    return records, max(0, content.count(b"\n") - len(records))
+
+
+def _read(path: Path) -> bytes:
     try:
-        lines = path.read_bytes().split(b"\n")
+        return path.read_bytes()
     except FileNotFoundError:
-        return
+        return b""
     except OSError as error:
         raise StoreError(
             f"cannot read {str(path)!r}: {error.strerror or error}; delete the folder or choose another --run"
         ) from error
-    for text in lines:
+
+
+def _records_in(content: bytes) -> Iterator[AnyRecord]:
+    for text in content.split(b"\n"):
         with contextlib.suppress(*NOT_WHAT_WE_WROTE):
             line = msgspec.json.decode(text, type=_Line)
             if line.crc == _checksum(bytes(line.record)):
                 yield msgspec.json.decode(line.record, type=AnyRecord)
-
-
-def count_lines(path: Path) -> int:
-    """Lines that were written to their end, whether they can be read back or not."""
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def cut_half_written_line(path: Path) -> None:

@@ -25,10 +25,10 @@ from modelhound.records import Failure, LatencyFailed, Record
 from modelhound.store.files import explain_write_errors, flush_to_disk, write_whole
 from modelhound.store.lines import (
     NOT_WHAT_WE_WROTE,
-    count_lines,
     cut_half_written_line,
     encode_numbers,
     make_line,
+    read_counted,
     read_records,
 )
 
@@ -41,6 +41,7 @@ __all__ = [
     "list_runs",
     "open_run",
     "read_run",
+    "reserve_run",
     "set_aside",
 ]
 
@@ -172,6 +173,11 @@ def open_run(
         lock.release()
 
 
+def reserve_run(path: Path) -> None:
+    """Make it a run folder before others put files there: `open_run` refuses what holds files and is none, and so does this."""
+    _lock(path).release()
+
+
 def set_aside(path: Path) -> None:
     """Let the folder begin anew with another identity; what it holds stays beside, under another name."""
     with contextlib.ExitStack() as stack:
@@ -190,7 +196,7 @@ def read_run(path: Path) -> Run:
     if asked is None:
         raise RequestError(f"cannot read run {str(path)!r}: expected a run folder, see `hound runs`")
     written = _read_answer(path)
-    records = tuple(read_records(path / _RECORDS))
+    records, num_unread = read_counted(path / _RECORDS)
     return Run(
         path=path,
         verb=asked.verb,
@@ -199,7 +205,7 @@ def read_run(path: Path) -> Run:
         records=records,
         headline=written.headline if written else "",
         answer=written.answer if written else None,
-        num_unread=max(0, count_lines(path / _RECORDS) - len(records)),
+        num_unread=num_unread,
     )
 
 
@@ -286,7 +292,7 @@ def _describe_change(key: str, before: object, now: object) -> str:
 def _read_asked(path: Path) -> _Asked | None:
     try:
         return msgspec.json.decode((path / _ASKED).read_bytes(), type=_Asked)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, *NOT_WHAT_WE_WROTE) as error:
         raise StoreError(

@@ -19,7 +19,7 @@ import psutil
 from modelhound.feature_store import FeatureStore
 from modelhound.launch import Outcome, run_in_fresh_process
 from modelhound.launch.arithmetic import try_bf16
-from modelhound.meter import describe_machine
+from modelhound.meter import available_memory, describe_machine
 from modelhound.models.hub_client import HubClient
 from modelhound.records import Machine, Progress, Watch, silent, to_plain
 from modelhound.store import cache_folder
@@ -30,6 +30,7 @@ Verdict = Literal["good", "slow", "broken", "note"]
 
 _WORTH_WHILE = 1.3  # times as fast: what bf16 must bring on a CPU, where fp32 is exact
 _HUB_PATIENCE_SECONDS = 2.0
+_MUCH_LESS = 0.9  # what is free changes from moment to moment
 _GIBIBYTE = 1 << 30
 
 
@@ -153,9 +154,11 @@ def _look_at_cores(machine: Machine) -> Check:
 
 
 def _look_at_memory(machine: Machine) -> Check:
-    memory = psutil.virtual_memory()
-    finding = f"{memory.available / _GIBIBYTE:.1f} of {memory.total / _GIBIBYTE:.1f} GiB free"
-    if memory.available < 2 * _GIBIBYTE:
+    machine_wide, free = psutil.virtual_memory(), available_memory()
+    finding = f"{free / _GIBIBYTE:.1f} of {machine_wide.total / _GIBIBYTE:.1f} GiB free"
+    if free < _MUCH_LESS * machine_wide.available:
+        finding += ", all that a limit (of a container, a job) leaves"
+    if free < 2 * _GIBIBYTE:
         return Check(
             name="memory", verdict="slow", finding=finding, advice="large models may fail: use a small --batch"
         )

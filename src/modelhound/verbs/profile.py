@@ -228,4 +228,5 @@ def _headline(findings: ProfileFindings) -> str:
         return "nothing could be profiled"
     names = [each.bottleneck for each in full]
     most = max(dict.fromkeys(names), key=names.count)  # of equally many the first, in every process
-    return f"bound by {most}: {names.count(most)} of {plural(len(names), 'model')}"
+    noun = "model" if len({each.model for each in full}) == len(full) else "job"  # in several places, or of parts alone
+    return f"bound by {most}: {names.count(most)} of {plural(len(names), noun)}"

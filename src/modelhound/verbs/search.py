@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from modelhound.analysis.finals_wording import no_winner_text
 from modelhound.analysis.phases import total_phases
 from modelhound.analysis.ranking import rank_models
 from modelhound.compat import free_at_once, keep_freed_memory, load_libraries, wait_asleep
@@ -273,7 +274,7 @@ def _prepare_memory_and_device(settings: SearchSettings, device: str) -> None:
 
 def _headline(ranking: Ranking) -> str:
     if ranking.finals is not None:
-        return ranking.finals.winner or "cannot tell the finalists apart"
+        return ranking.finals.winner or no_winner_text(ranking.finals)
     if not ranking.is_guess_beaten:
         return "no model is clearly better than guessing"
     return ranking.models[0].model if ranking.models else "no model could be measured"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from modelhound.analysis.bounds import Verdict, judge_blocks
-from modelhound.analysis.certainty import test_interval
+from modelhound.analysis.certainty import best_run, test_interval
 from modelhound.analysis.findings import Finding, check_findings
 from modelhound.analysis.newest import newest_of_runs
 from modelhound.analysis.scaling import Scaling, measure_scaling
@@ -50,7 +50,7 @@ from modelhound.records import (
 )
 from modelhound.settings import TrainSettings
 from modelhound.settings.checks import make_settings, name_all
-from modelhound.store import default_run_path, open_run, write_file
+from modelhound.store import default_run_path, open_run, reserve_run, write_file
 
 __all__ = ["Submitted", "TrainAnswer", "TrainResult", "run_train", "submit_train", "train", "train_on_node"]
 
@@ -83,8 +83,8 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorsProfiled, ...]
     failures: tuple[Failure, ...]
     skipped: tuple[ItemSkipped, ...]
-    read_back: dict[str, SavedModel]
-    """Model -> how to name its checkpoint to other commands."""
+    saved: tuple[SavedModel, ...]
+    """How to name the checkpoint of each of `trained` to other commands."""
     num_resumed: int
     loader: LoaderUsed | None = None
     """What was taken over from `hound loader`."""
@@ -93,6 +93,8 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
         """The document that `hound train --json` prints."""
         first = self.trained[0] if self.trained else None
         verdicts = self.answer.verdicts
+        key = (first.model, first.num_ranks) if first else None
+        verdict = next((each for each in verdicts if (each.model, each.num_ranks) == key), None)
         return {
             "run": str(self.run),
             "data": self.data,
@@ -107,9 +109,9 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             **({"accuracy": first.score} if first and first.metric == "accuracy" else {}),
             "checkpoint": str(self.run / first.checkpoint) if first else None,
             "phases": self._phases(first) if first else [],
-            "verdict": to_plain(verdicts[0]) if verdicts else None,
+            "verdict": to_plain(verdict),
             "efficiency": {scaling.model: _efficiency(scaling) for scaling in self.answer.scalings},
-            "runs": [self._run_to_json(each) for each in self.trained],
+            "runs": [self._run_to_json(*each) for each in zip(self.trained, self.saved, strict=True)],
             "verdicts": to_plain(verdicts),
             "scalings": to_plain(self.answer.scalings),
             "findings": to_plain(self.answer.findings),
@@ -118,6 +120,13 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "skipped": to_document(self.skipped),
             "loader": to_document(self.loader),
         }
+
+    @property
+    def read_back(self) -> dict[str, SavedModel]:
+        """Model -> how to name the checkpoint of the best of its runs to other commands."""
+        saved = dict(zip(self.trained, self.saved, strict=True))
+        models = dict.fromkeys(run.model for run in self.trained)
+        return {model: saved[best_run(run for run in self.trained if run.model == model)] for model in models}
 
     def ranks_of(self, run: ModelTrained) -> list[RankTrained]:
         """The ranks of one run, the first first."""
@@ -129,12 +138,12 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
         ranks = self.ranks_of(run)
         return measure_steps(run, ranks[0]) if ranks else None
 
-    def _run_to_json(self, run: ModelTrained) -> dict[str, Any]:
+    def _run_to_json(self, run: ModelTrained, saved: SavedModel) -> dict[str, Any]:
         return {
             **{name: value for name, value in to_document(run).items() if name != "losses"},
             "interval": test_interval(run),
             "checkpoint": str(self.run / run.checkpoint),
-            "read_back": to_plain(self.read_back.get(run.model)),
+            "read_back": to_plain(saved),
             "final_loss": run.losses[-1] if run.losses else None,
             "times": to_plain(self.times_of(run)),
             "phases": self._phases(run),
@@ -224,7 +233,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
         operators=tuple(newest_of_runs(run.read(OperatorsProfiled), trained)),
         failures=tuple(work.failures),
         skipped=tuple(dict.fromkeys((*dataset.skipped, *test.skipped))),
-        read_back={each.model: name_checkpoint(path / each.checkpoint, each.model, settings.arch) for each in trained},
+        saved=tuple(name_checkpoint(path / each.checkpoint, each.model, settings.arch) for each in trained),
         num_resumed=work.num_resumed,
         loader=used,
     )
@@ -262,6 +271,7 @@ def submit_train(settings: TrainSettings) -> Submitted:
     asked["run"] = str(path)
     if settings.dry_run:
         return Submitted(script=slurm.make_script(job, path / "slurm"), job=None, run=path)
+    reserve_run(path)  # submitit puts its own files there before the job begins
     number = slurm.submit(job, path / "slurm", "modelhound.verbs.train:train_on_node", asked)
     return Submitted(script=slurm.make_script(job, path / "slurm"), job=number, run=path)
 
@@ -341,5 +351,5 @@ def _efficiency(scaling: Scaling) -> dict[str, float]:
 def _headline(trained: Sequence[ModelTrained]) -> str:
     if not trained:
         return "no model could be trained"
-    best = max(trained, key=lambda each: each.score)
+    best = best_run(trained)
     return f"{best.model} {best.metric} {metric_text(best.metric, best.score)}"
