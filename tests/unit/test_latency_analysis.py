@@ -7,6 +7,7 @@ import pytest
 from latencies import CEILINGS, record
 from modelhound.analysis.latency import (
     conclude_sweeps,
+    fastest_beyond,
     find_laws,
     find_unrest,
     judge_prediction,
@@ -255,3 +256,16 @@ def test_calls_on_a_cpu_that_scatter_tell_of_other_work(noise: float, told: int)
     notes = find_unrest(line, summarise_points(line, []))
     assert len(notes) == told
     assert all("calls on cpu scattered" in note and "other work on the machine" in note for note in notes)
+
+
+def test_a_network_that_passes_the_measured_ceiling_is_found_and_shares_are_of_what_it_reached() -> None:
+    """As where something else ran while ceilings were measured: 67 GFLOP/s were told as the most beside points of 285."""
+    flops = 2 * CEILINGS.flops_per_second * 0.01
+    passing, slower = record(0.01, batch=8, flops=flops), record(0.1, batch=16, flops=flops)
+    rows = summarise_points([passing, slower], [CEILINGS])
+    reached = fastest_beyond(rows, CEILINGS)
+    assert reached == pytest.approx(rows[0].flops_per_second)
+    assert reached == pytest.approx(2 * CEILINGS.flops_per_second, rel=0.05)
+    assert fastest_beyond(rows[1:], CEILINGS) is None
+    assert fastest_beyond(rows, msgspec.structs.replace(CEILINGS, device="another")) is None
+    assert rows[0].regime.share is None or rows[0].regime.share <= 1

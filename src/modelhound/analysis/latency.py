@@ -29,6 +29,7 @@ __all__ = [
     "SweepLaw",
     "anchors_of",
     "conclude_sweeps",
+    "fastest_beyond",
     "find_laws",
     "find_unrest",
     "judge_prediction",
@@ -316,6 +317,17 @@ def _best_ceilings(
             kinds={kind: factor * rate for kind, rate in seen.kinds.items()},
         )
     return best
+
+
+def fastest_beyond(rows: Iterable[PointSummary], measured: CeilingsMeasured) -> float | None:
+    """The FLOP/s that a network reached beyond what was measured as its device's ceiling; None where none did.
+
+    Shares are of what was reached then: see `_best_ceilings`.
+    """
+    here = (measured.device, measured.precision)
+    sure = [row for row in rows if (row.point.device, row.point.precision) == here and row.interval is not None]
+    reached = max((row.flops_per_second for row in sure), default=0.0)
+    return reached if reached > measured.flops_per_second else None
 
 
 def _without_verdict(row: PointSummary, disturbed: set[LatencyPoint]) -> PointSummary:

@@ -255,6 +255,7 @@ def _telling(result: "LatencyResult") -> list[str]:
 
 
 def _show_regimes(result: "LatencyResult", console: "Console") -> None:
+    from modelhound.analysis.latency import fastest_beyond
     from modelhound.analysis.roofline import bounds_text
 
     for each in result.ceilings:
@@ -265,6 +266,12 @@ def _show_regimes(result: "LatencyResult", console: "Console") -> None:
         )
         rates = ", ".join(f"{kind} {number_text(rate * 1e-9)}" for kind, rate in each.kind_flops_per_second.items())
         told = f" ({rates})" if rates else ""
+        beyond = fastest_beyond(result.summaries, each)
+        if beyond is not None:
+            counted = (
+                f"a network reached {number_text(beyond * 1e-9)} GFLOP/s, so that something else ran when that was measured, "
+                f"and shares are of what was reached; {counted}"
+            )
         console.print(
             f"{each.precision} on {each.device} ({each.device_name}{_ROUNDED.get(each.tf32 or '', '')}): "
             f"at most {number_text(each.flops_per_second * 1e-9)} GFLOP/s{told} and "
