@@ -520,10 +520,17 @@ def test_whatever_a_module_of_ones_own_was_made_with_is_part_of_the_architecture
     assert hash_of(one) == hash_of(copy.deepcopy(one)) != hash_of(other)
 
 
-def test_what_holds_itself_is_told_all_the_same() -> None:
-    held: list[Any] = [1]
-    held.append({"again": held})
-    assert dissect(wrap(Holding(held)), torch.rand(2, 3, 4, 4)).architecture
+def test_what_holds_itself_or_is_held_by_many_is_told_all_the_same() -> None:
+    itself: list[Any] = [1]
+    itself.append({"again": itself})
+    many: Any = SimpleNamespace()
+    for _ in range(25):  # of which each holds the one before twice
+        many = SimpleNamespace(one=many, other=many)
+    deep: Any = None
+    for _ in range(5_000):
+        deep = [deep]
+    for held in (itself, many, deep):
+        assert len(dissect(wrap(Holding(held)), torch.rand(2, 3, 4, 4)).architecture) == 64
 
 
 def scaled(factor: float) -> nn.Module:

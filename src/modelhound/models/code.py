@@ -32,6 +32,7 @@ _SIMPLE = (
     *(enum.Enum, np.generic, torch.dtype, torch.device),
 )
 _EMPTY = types.CellType()
+_DEEPEST = 30  # lists in lists, and objects in objects
 
 
 def name_class(kind: type) -> str:
@@ -51,14 +52,19 @@ class Telling:
         """The tensors of `module`, and of all that it has inside, are known beside: near-copies differ in them."""
         inside: Iterable[Any] = () if module is None else (*module.modules(), *module.parameters(), *module.buffers())
         self._inside = {id(each) for each in inside}
-        self._begun: set[int] = set()  # what is being told, since anything may hold itself
+        self._told: dict[int, tuple[int, Any]] = {}  # once each, since anything may hold itself, and what holds it
+        self._depth = 0
         self._kinds: dict[type, str] = {}
 
     def kind(self, kind: type) -> str:
         """A class; of strangers' also what it was made with, where a function made it: others may go by the same name."""
         if kind not in self._kinds:  # hundreds of modules are of the same few
+            self._kinds[kind] = name_class(kind)  # a method that calls its parent's closes over the class
+            outer = self._told, self._depth
+            self._told, self._depth = {}, 0
             told = [self.tell(_made_with(each)) for each in kind.__mro__ if is_strangers(each)]
-            self._kinds[kind] = " ".join([name_class(kind), *told])
+            self._told, self._depth = outer
+            self._kinds[kind] = " ".join([self._kinds[kind], *told])
         return self._kinds[kind]
 
     def function(self, function: Callable[..., Any]) -> str:
@@ -77,13 +83,18 @@ class Telling:
         """As text; of objects of libraries only what they are called."""
         if isinstance(value, _SIMPLE):
             return repr(value)
-        if id(value) in self._begun:
-            return "itself"
-        self._begun.add(id(value))
+        if id(value) in self._told:
+            return f"again {self._told[id(value)][0]}"
+        if self._depth == _DEEPEST:
+            return type(value).__qualname__
+        self._told[id(value)] = len(self._told), value  # held, so that nothing else comes to lie there meanwhile
+        self._depth += 1
         try:
             return self._tell_held(value)
         finally:
-            self._begun.remove(id(value))
+            self._depth -= 1
+            if not self._depth:
+                self._told.clear()
 
     def _tell_held(self, value: Any) -> str:
         if isinstance(value, tuple | list):

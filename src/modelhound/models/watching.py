@@ -210,6 +210,8 @@ def find_kept(module: nn.Module, before: Mapping[tuple[str, str], Any]) -> tuple
     """The attributes that hold tensors now that they did not hold `before`."""
     kept = []
     for path, name, value in _attributes(module):
+        if not isinstance(value, Tensor | dict | list | tuple):
+            continue
         was = before.get((path, name), _ABSENT)
         known = {id(each) for each in _tensors_in(was)}
         if any(id(each) not in known for each in _tensors_in(value)):
