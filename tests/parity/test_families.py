@@ -58,6 +58,16 @@ TIMM: dict[str, dict[str, Any]] = {
     "edgenext_xx_small": {"depths": [1, 1, 2, 1], "dims": [8, 16, 24, 32]},
     "mobilevit_xxs": {},
 }
+# In evaluation they make a table of their weights once, and keep it.
+KEEP_TABLES: dict[str, dict[str, Any]] = {
+    "levit_128s": {"img_size": 32, "embed_dim": [32, 48, 64], "num_heads": [2, 2, 2], "depth": [1, 1, 1]},
+    "tiny_vit_5m_224": {
+        "embed_dims": [16, 32, 48, 64],
+        "depths": [1, 1, 1, 1],
+        "num_heads": [1, 2, 2, 2],
+        "window_sizes": [4, 4, 2, 1],
+    },
+}
 TORCHVISION = ["mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5"]
 
 _SMALL_ENCODER: dict[str, Any] = {
@@ -167,7 +177,23 @@ def fail(model: str, phase: str, error: Exception) -> None:
 
 @pytest.mark.parametrize("architecture", TIMM)
 def test_networks_of_timm_are_equal_to_the_last_bit(tmp_path: Path, images: Dataset, architecture: str) -> None:
-    options = TIMM[architecture]
+    assert_equal_features(images, f"file:{write_drawn(tmp_path, architecture, TIMM[architecture])}")
+
+
+@pytest.mark.parametrize("architecture", KEEP_TABLES)
+def test_a_table_that_a_network_keeps_of_its_weights_is_not_used_for_its_near_copy(
+    tmp_path: Path, images: Dataset, architecture: str
+) -> None:
+    one, other = (write_drawn(tmp_path / name, architecture, KEEP_TABLES[architecture]) for name in ("one", "other"))
+    weights = load_file(other / "model.safetensors")
+    turned = {name: -each for name, each in weights.items() if name.endswith("attention_biases")}
+    assert turned
+    save_file(weights | turned, other / "model.safetensors")
+    assert_equal_features(images, f"file:{one}", f"file:{other}")
+
+
+def write_drawn(folder: Path, architecture: str, options: dict[str, Any]) -> Path:
+    """A network of timm, drawn so that all of its tensors matter, in a folder."""
     torch.manual_seed(0)
     module = import_timm().create_model(architecture, num_classes=3, **options)
     for parameter in module.parameters():
@@ -175,11 +201,12 @@ def test_networks_of_timm_are_equal_to_the_last_bit(tmp_path: Path, images: Data
             torch.nn.init.kaiming_normal_(parameter, nonlinearity="linear")
         elif not parameter.any():  # such as what makes a block add nothing before it is trained
             torch.nn.init.normal_(parameter, std=0.5)
-    save_file(module.state_dict(), tmp_path / "model.safetensors")
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(module.state_dict(), folder / "model.safetensors")
     fed = {"input_size": [3, 32, 32], "crop_pct": 1.0, "num_classes": 3}
     config = {"architecture": architecture, "num_classes": 3, "model_args": options, "pretrained_cfg": fed}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert_equal_features(images, f"file:{tmp_path}")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
 @pytest.mark.parametrize("name", TORCHVISION)

@@ -281,6 +281,44 @@ def test_an_edited_forward_is_run_although_all_tensors_are_the_same(
     assert ranking(find(models=f"py:{file}:make")) == ranking(first)
 
 
+READING = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mask = nn.Parameter(torch.ones(8, 8))
+    def forward(self, images):
+        return (images[:, 0] * self.mask).flatten(1)
+
+def make():
+    net = Net()
+    net.load_state_dict(torch.load("PLACE"))
+    return net, {"input_size": 8}
+"""
+
+
+def test_what_an_own_function_reads_from_other_files_is_looked_at_every_time(
+    work: Work, find: Callable[..., SearchResult], tmp_path: Path
+) -> None:
+    """Its stamp is of the file it is written in, and knows nothing of weights that were trained anew."""
+    file, weights = tmp_path / "reading.py", tmp_path / "weights.pt"
+    file.write_text(READING.replace("PLACE", str(weights)))
+    torch.save({"mask": torch.ones(8, 8)}, weights)
+
+    def search() -> SearchResult:
+        return find(models=f"py:{file}:make")
+
+    first = search()
+    _, models, num_decoded = work.of(search)
+    assert (models, num_decoded) == ([f"py:{file}:make"], 0)
+    torch.save({"mask": torch.eye(8)}, weights)
+    again, _, num_decoded = work.of(search)
+    assert num_decoded == ITEMS
+    assert scores(again) != scores(first)
+
+
 def test_what_other_code_of_ours_has_made_is_not_trusted(
     work: Work, find: Callable[..., SearchResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:

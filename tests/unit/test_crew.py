@@ -1,6 +1,7 @@
 """Listening to workers, and what they may use of their machine, without a cluster."""
 
 import os
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -90,3 +91,23 @@ def test_a_worker_uses_its_share_of_the_processors_unless_somebody_has_said_how_
     monkeypatch.setattr(crew_module.psutil, "cpu_count", lambda logical: 4)
     _Worker((), {} if here is None else {"OMP_NUM_THREADS": here}, 8)
     assert os.environ["OMP_NUM_THREADS"] == num_threads
+
+
+def leave(common: Any, argument: Any, send: Any) -> None:
+    send(argument)
+    raise SystemExit(3)
+
+
+def test_a_function_that_asks_the_process_to_end_is_over_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    worker = _Worker((), {}, 1)
+    worker.begin(f"{__name__}:leave", None, "first")
+    told: list[Any] = []
+    for _ in range(100):
+        sent, is_over, error = worker.tell(0.1)
+        told += sent
+        if is_over:
+            break
+    assert (told, is_over) == (["first"], True)
+    assert str(error) == "cannot go on: code on a worker asked its process to end (SystemExit: 3); see what it runs"

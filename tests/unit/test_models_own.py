@@ -51,6 +51,9 @@ def wrong():
 
 def failing():
     raise KeyError("no such thing")
+
+def leaving():
+    raise SystemExit(2)
 """
 
 
@@ -95,6 +98,7 @@ def test_any_function_of_an_image_is_a_preprocessing(user_code: Path) -> None:
         ("bare", "expected its preprocessing"),
         ("wrong", "expected an nn.Module"),
         ("failing", "KeyError"),
+        ("leaving", "SystemExit: 2"),
         ("absent", "absent"),
     ],
 )
@@ -281,3 +285,38 @@ def test_a_transform_that_fails_on_an_item_is_its_models_failure_and_the_others_
     ((model, error),) = ((failure.model, failure.error) for failure in result.failures)
     assert model == names[1]
     assert "too dark for me; mend the transform" in error
+
+
+def test_a_script_that_ends_the_process_is_no_model_and_ends_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("import sys\nsys.exit('usage: script.py DATA')\n" + CODE)
+    (model,) = find_models([f"py:{file}:make"])
+    with pytest.raises(ModelError, match=r"script\.py:make: SystemExit: usage: script.py DATA; expected"):
+        source_of(model).read_weights(model.name)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["engine", "plain"])
+def test_networks_of_one_class_are_told_apart_by_what_they_were_made_with(tmp_path: Path, plain: bool) -> None:
+    file = tmp_path / "picking.py"
+    file.write_text(
+        CODE
+        + """
+class Picking(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.options = options
+    def forward(self, images):
+        return images[:, 0, self.options["rows"]].flatten(1)
+
+def middle():
+    return Picking({"rows": [3, 4]}), {"input_size": 8}
+
+def edge():
+    return Picking({"rows": [0]}), {"input_size": 8}
+"""
+    )
+    models = [f"py:{file}:{name}" for name in ("edge", "middle")]
+    result = modelhound.search("digits", models, limit=200, scorers="ridge", workers=0, plain=plain)
+    assert result.failures == ()
+    found = {row.model.rpartition(":")[2]: row.scores["ridge"] for row in result.ranking.models}
+    assert found["middle"] > found["edge"] + 0.1

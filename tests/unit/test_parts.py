@@ -1,5 +1,6 @@
 """Networks cut into parts: every family must give by parts what it gives as a whole."""
 
+import copy
 import dataclasses
 import importlib.util
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -325,11 +327,29 @@ class Picked:
 
 
 def columns(held: Any) -> Tensor:
+    if isinstance(held, np.ndarray):
+        return columns(held.tolist())
+    if isinstance(held, SimpleNamespace):
+        return columns(held.places)
+    if isinstance(held, nn.Module):
+        return held(torch.eye(4))
     if isinstance(held, Tensor):
         return held
     if isinstance(held, dict):
         return columns(held["places"])
     return torch.eye(4)[:, held] if isinstance(held, list) else held()
+
+
+def one_at(place: int) -> Callable[[], Tensor]:
+    return lambda: torch.eye(4)[:, [place]]
+
+
+def weighing(weight: float) -> nn.Linear:
+    """Beside the network, so that nobody else knows of its weights."""
+    layer = nn.Linear(4, 2)
+    for parameter in layer.parameters():
+        nn.init.constant_(parameter, weight)
+    return layer
 
 
 def closing_over(module: nn.Module, held: Any) -> Callable[[Tensor], Tensor]:
@@ -347,11 +367,18 @@ def by_default(module: nn.Module, held: list[int]) -> Callable[[Tensor], Tensor]
         (closing_over, (torch.ones(4, 2), torch.eye(4)[:, :2])),
         (closing_over, ({"places": [0, 1]}, {"places": [2, 3]})),
         (closing_over, (partial(columns, [0, 1]), partial(columns, [2, 3]))),
+        (closing_over, (np.array([0, 1]), np.array([2, 3]))),
+        (closing_over, (SimpleNamespace(places=[0, 1]), SimpleNamespace(places=[2, 3]))),
+        (closing_over, (one_at(0), one_at(1))),
+        (closing_over, (weighing(1.0), weighing(2.0))),
         (by_default, ([0, 1], [2, 3])),
         (Picked, ([0, 1], [2, 3])),
         (lambda module, held: Picked(module, held).read, ([0, 1], [2, 3])),
     ],
-    ids=["a list", "a tensor", "a mapping", "a partial", "a default", "an object", "a method"],
+    ids=[
+        *("a list", "a tensor", "a mapping", "a partial", "an array", "a namespace"),
+        *("a function", "weights of its own", "a default", "an object", "a method"),
+    ],
 )
 def test_whatever_a_function_of_the_output_was_made_with_is_part_of_the_architecture(
     make: Callable[[nn.Module, Any], Callable[[Tensor], Tensor]], settings: tuple[Any, Any]
@@ -432,3 +459,105 @@ def test_a_module_with_a_forward_of_its_own_keeps_it() -> None:
     assert block.forward is own
     assert "forward" not in vars(module[1])
     assert torch.equal(module(items), expected)
+
+
+class Tabled(nn.Module):
+    """Makes a table of its weights once and remembers what came last, as some networks of timm do while they do not learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.tables: dict[str, Tensor] = {}
+        self.last: Tensor | None = None
+
+    def forward(self, images: Tensor) -> Tensor:
+        if str(images.device) not in self.tables:
+            self.tables[str(images.device)] = 2 * self.layer.weight
+        self.last = images.mean((1, 2)) @ self.tables[str(images.device)]
+        return self.last
+
+
+def test_what_modules_keep_from_one_forward_is_forgotten_before_they_run_with_other_weights() -> None:
+    module, images = Tabled(), torch.rand(2, 3, 4, 4)
+    network = wrap(module)
+    anatomy = dissect(network, images)
+    assert (module.tables, module.last) == ({}, None)
+    before = by_parts(network, anatomy, images)
+    module.layer.weight.data = -module.layer.weight.data
+    assert torch.equal(by_parts(network, anatomy, images), -before)
+
+
+class Holding(nn.Module):
+    """A module of one's own that was made with anything."""
+
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.held = held
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"scale": 1}, {"scale": 2}),
+        ({1}, {2}),
+        (torch.ones(2), torch.zeros(2)),
+        (np.float32(1), np.float32(2)),
+        (np.ones(2), np.zeros(2)),
+        (torch.float32, torch.bfloat16),
+        (None, torch.float32),
+        (SimpleNamespace(scale=1), SimpleNamespace(scale=2)),
+        ([nn.Linear(2, 2)], [nn.Linear(2, 2)]),
+        (Times(2.0), Times(3.0)),
+    ],
+)
+def test_whatever_a_module_of_ones_own_was_made_with_is_part_of_the_architecture(one: Any, other: Any) -> None:
+    def hash_of(held: Any) -> str:
+        return dissect(wrap(Holding(held)), torch.rand(2, 3, 4, 4)).architecture
+
+    assert hash_of(one) == hash_of(copy.deepcopy(one)) != hash_of(other)
+
+
+def test_what_holds_itself_or_is_held_by_many_is_told_all_the_same() -> None:
+    itself: list[Any] = [1]
+    itself.append({"again": itself})
+    many: Any = SimpleNamespace()
+    for _ in range(25):  # of which each holds the one before twice
+        many = SimpleNamespace(one=many, other=many)
+    deep: Any = None
+    for _ in range(5_000):
+        deep = [deep]
+    for held in (itself, many, deep):
+        assert len(dissect(wrap(Holding(held)), torch.rand(2, 3, 4, 4)).architecture) == 64
+
+
+def scaled(factor: float) -> nn.Module:
+    class Scaled(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return images.flatten(1) * factor
+
+    return Scaled()
+
+
+def test_a_class_that_a_function_has_made_is_not_taken_for_another_of_its_name() -> None:
+    def hash_of(factor: float) -> str:
+        return dissect(wrap(scaled(factor)), torch.rand(2, 3, 4, 4)).architecture
+
+    assert hash_of(2.0) == hash_of(2.0) != hash_of(3.0)
+
+
+def test_what_a_hook_catches_where_is_part_of_the_architecture() -> None:
+    def hash_of(place: int) -> str:
+        module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1))
+        caught: list[Tensor] = []
+        module[place].register_forward_hook(lambda layer, inputs, output: caught.append(output))
+
+        def extract(images: Tensor) -> Tensor:
+            module(images)
+            return caught.pop().mean((2, 3))
+
+        return dissect(wrap(module, extract), torch.rand(2, 3, 8, 8)).architecture
+
+    assert hash_of(0) == hash_of(0) != hash_of(1)

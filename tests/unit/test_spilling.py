@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from modelhound.features.spilling import InMemory, OnDisk
+from modelhound.features.spilling import InMemory, OnDisk, Scratch
 
 
 def examples() -> list[torch.Tensor]:
@@ -90,8 +90,8 @@ class FullDisk:
 
 def test_a_full_disk_leaves_the_rest_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = OnDisk("cpu")
-    disk = FullDisk(kept._file, room=500)
-    monkeypatch.setattr(kept, "_file", disk)
+    disk = FullDisk(kept._scratch._file, room=500)
+    monkeypatch.setattr(kept._scratch, "_file", disk)
     tensors = [torch.full((100,), float(number)) for number in range(4)]
     for tensor in tensors[:3]:
         kept.put(tensor)  # 400 bytes, then 100 of the next 400, then none
@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_the_rest_in_memory(monkeypatch: pytest.MonkeyPatch) 
 def test_a_file_that_is_cut_off_is_an_error_and_not_zeros() -> None:
     kept = OnDisk("cpu")
     kept.put(torch.ones(1000))
-    kept._file.truncate(1000)
+    kept._scratch._file.truncate(1000)
     with pytest.raises(OSError, match="cut off"):
         kept.get(0)
 
@@ -119,3 +119,25 @@ def test_where_no_folder_can_be_made_everything_stays_in_memory(
         kept.put(tensor)
     for number, expected in enumerate(examples()):
         assert_same(kept.get(number), expected)
+
+
+def test_several_may_share_one_file() -> None:
+    scratch = Scratch()
+    shelves = [OnDisk("cpu", scratch) for _ in range(3)]
+    for tensor in examples():
+        for place, kept in enumerate(shelves):
+            kept.put(tensor + place)
+    for place, kept in enumerate(shelves):
+        for number, expected in enumerate(examples()):
+            assert_same(kept.get(number), expected + place)
+
+
+def test_one_file_more_is_open_however_many_share_it() -> None:
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("this system does not tell which files are open")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    scratch = Scratch()
+    shelves = [OnDisk("cpu", scratch) for _ in range(20)]
+    for kept in shelves:
+        kept.put(torch.ones(3))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before + 1

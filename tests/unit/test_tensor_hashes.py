@@ -124,3 +124,14 @@ def test_a_damaged_file_of_a_known_kind_gives_none_and_the_next_is_not_held_up(t
     assert hasher.hash_files([tmp_path / "one"]) == expected
     assert hasher.hash_files([tmp_path / "two"]) == {}
     assert hasher.hash_files([tmp_path / "three"]) == expected
+
+
+def test_no_file_stays_open_however_many_kinds_there_are(tmp_path: Path) -> None:
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("this system does not tell which files are open")
+    hasher = TensorHasher()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for size in range(1, 21):
+        save_file({"weight": torch.ones(size)}, tmp_path / f"{size}.safetensors")
+        assert hasher.hash_files([tmp_path / f"{size}.safetensors"]) == {"weight": hash_tensor(torch.ones(size))}
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

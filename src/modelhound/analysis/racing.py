@@ -7,7 +7,8 @@ Nothing here runs a model. All models answered the same items, so items are resa
 Three things are foreseen from a rung, and benchmarks/races.py checks what comes of them:
 - Models gain differently from more items, and near-copies may even come in the opposite order at first. Gains shrink by about
   half each time that items double, so that all that is still to come differs between models about as much as the last doubling
-  did, which is looked at. That better models gain more is no reason to keep worse ones, and is taken out.
+  did, which is looked at, and doubted where models are few. That better models gain more is no reason to keep worse ones, and
+  is taken out.
 - Models that lie no further apart than the choice of items and such gains explain are mostly alike: scores are drawn towards
   their mean, all the more the less they differ beyond that (a normal prior, fitted to the models at hand).
 - Which items there were: resampling, widened a little.
@@ -40,6 +41,7 @@ _MOST_CLOSE = 3
 _WIDENING = 1.2
 _LEAST_TRUST = 0.1  # in differences between models that something else could explain
 _BLIND_WIDENING = 1.5  # where nobody knows what models gained
+_DOUBT = 1.0  # standard errors: now and then nothing is seen of how differently some dozen models gain
 _LEAST_GAINS = 20
 _LEAST_ITEMS = 100
 _LEAST_PER_GROUP = 5  # with fewer of a class, leave-one-out says little
@@ -140,7 +142,8 @@ def _foresee(evidence: Sequence[Evidence], item_scores: Floats, seed: int) -> Fl
     variance, by_chance = float(scores.var(ddof=1)), variance_by_chance(item_scores)
     item_gains = np.stack([each.item_gains for each in evidence])
     is_blind = item_gains.shape[1] < _LEAST_GAINS
-    spread = 0.0 if is_blind else spread_of_gains(item_gains, np.array([each.other_score for each in evidence]))
+    other_scores = np.array([each.other_score for each in evidence])
+    spread = 0.0 if is_blind else spread_of_gains(item_gains, other_scores, errors=_DOUBT)
     believed: Floats = scores.mean() + _trust(variance, by_chance + spread**2) * (scores - scores.mean())
     deviations: Floats = math.sqrt(_trust(variance, by_chance)) * (
         resample_means(item_scores, seed=seed) - scores[:, None]
@@ -156,14 +159,17 @@ def _trust(variance: float, explained: float) -> float:
     return max(_LEAST_TRUST, 1 - explained / variance) if variance else 1.0
 
 
-def spread_of_gains(item_gains: Floats, scores: Floats) -> float:
+def spread_of_gains(item_gains: Floats, scores: Floats, *, errors: float = 0.0) -> float:
     """How differently models [rows] gain on these items [columns], beyond what better ones by `scores` gain more, and beyond
-    what the choice of items makes of it: a standard deviation. The scores must be of other items, or chance counts twice."""
+    what the choice of items makes of it: a standard deviation. The scores must be of other items, or chance counts twice.
+
+    It is taken for larger by so many standard errors of what these models show of it: of few models that is next to nothing.
+    """
     gains = item_gains.mean(axis=1)
     variance = float(scores.var(ddof=1))
     slope = max(0.0, float(np.cov(scores, gains)[0, 1]) / variance) if variance else 0.0
-    left = float((gains - slope * scores).var(ddof=1)) - variance_by_chance(item_gains)
-    return math.sqrt(max(0.0, left))
+    left = float((gains - slope * scores).var(ddof=1)) * (1 + errors * math.sqrt(2 / (len(gains) - 1)))
+    return math.sqrt(max(0.0, left - variance_by_chance(item_gains)))
 
 
 def variance_by_chance(items: Floats) -> float:

@@ -23,7 +23,7 @@ from modelhound.features.chains import forms_of
 from modelhound.features.fetching import Fetched, Fetching, name_models
 from modelhound.features.plain import suitable_batch
 from modelhound.features.shelf import Shelf, install, remove
-from modelhound.features.spilling import InMemory, Kept, OnDisk
+from modelhound.features.spilling import InMemory, Kept, OnDisk, Scratch
 from modelhound.features.supply import Feed, Supply
 from modelhound.features.workshop import Specimen
 from modelhound.meter import Lanes, Meter
@@ -131,6 +131,7 @@ class _Job:
         self._lost: set[str] = set()
         self._items: dict[str, list[Tensor]] = {}
         self._rows: dict[str, Kept] = {}
+        self._scratch: Scratch | None = None  # where rows of all models wait for the last chunk
         self._truncated: dict[str, int] = {}
         self._accounts = Accounts()
         self._pieces: dict[int, int] = {}  # into which batches of a step are cut, because they did not fit into memory
@@ -226,7 +227,9 @@ class _Job:
     def _add(self, model: str, feed: Feed, made: Kept) -> None:
         if model not in self._rows:
             waits_on_disk = self._plan.num_chunks > 1 and self._plan.costs.spill_bytes_per_second > 0
-            self._rows[model] = OnDisk(self._request.device) if waits_on_disk else InMemory()
+            if waits_on_disk and self._scratch is None:
+                self._scratch = Scratch()
+            self._rows[model] = OnDisk(self._request.device, self._scratch) if waits_on_disk else InMemory()
         for number, items in enumerate(feed.items()):
             self._items.setdefault(model, []).append(items)
             self._rows[model].put(made.get(number)[: len(items)].float())  # a batch may have been filled up

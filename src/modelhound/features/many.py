@@ -248,9 +248,15 @@ class Session:
             return
         everything = range(len(self._dataset))
         for model, stamp in models.items():
+            if self._is_made_by_own_code(model):
+                continue
             known = self._remembered.known(model, stamp)
             if known is not None and self._remembered.has(known.kept_as, everything):
                 self.known[str(model)] = known
+
+    def _is_made_by_own_code(self, model: ModelRef) -> bool:
+        """Whose stamp does not tell of other files that the code reads, such as of its weights: only taking it apart does."""
+        return model.source == "py" or (model.source == "file" and (self._settings.arch or "").startswith("py:"))
 
     def _recall(self, model: str, positions: Sequence[int]) -> Recalled | None:
         kept_as = self.name_of(model)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from modelhound.store import cache_folder
 
-__all__ = ["InMemory", "Kept", "OnDisk"]
+__all__ = ["InMemory", "Kept", "OnDisk", "Scratch"]
 
 
 class Kept(Protocol):
@@ -50,12 +50,13 @@ class _Place:
     is_channels_last: bool
 
 
-class OnDisk:
-    """Outputs in one file, as long as the disk has room; what does not fit stays in memory."""
+class Scratch:
+    """A file without a name, as long as the disk has room.
 
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._places: list[_Place | Tensor] = []
+    A process may have about a thousand files open: whoever keeps something of each of many models shares one of these.
+    """
+
+    def __init__(self) -> None:
         self._end = 0
         self._file: IO[bytes] | None = None
         with contextlib.suppress(OSError):  # no folder can be made there: memory may do
@@ -64,37 +65,57 @@ class OnDisk:
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - lives as long as this
             weakref.finalize(self, self._file.close)
 
-    def put(self, tensor: Tensor) -> None:
+    def write(self, tensor: Tensor) -> int | None:
+        """Where its bytes begin; None where there is no room for them."""
         if self._file is None:
-            self._places.append(tensor)
-            return
-        is_channels_last = tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-        plain = tensor.permute(0, 2, 3, 1) if is_channels_last else tensor
-        data = plain.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            return None
+        data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
         try:
             self._file.seek(self._end)
             written = 0
             while written < len(data):
                 written += self._file.write(data[written:])
         except OSError:  # the disk is full: memory may still do
-            self._places.append(tensor)
-            return
-        self._places.append(_Place(self._end, len(data), tensor.dtype, tuple(plain.shape), is_channels_last))
+            return None
+        start = self._end
         self._end += len(data)
+        return start
+
+    def read(self, start: int, num_bytes: int) -> Tensor:
+        """These bytes."""
+        assert self._file is not None
+        buffer = torch.empty(num_bytes, dtype=torch.uint8)
+        view = buffer.numpy().data
+        self._file.seek(start)
+        read = 0
+        while read < num_bytes:
+            count = self._file.readinto(view[read:])  # type: ignore[attr-defined]
+            if not count:
+                raise OSError("the file of intermediate outputs was cut off")
+            read += count
+        return buffer
+
+
+class OnDisk:
+    """Outputs in a file, its own or one that others write to as well; what does not fit there stays in memory."""
+
+    def __init__(self, device: str, scratch: Scratch | None = None) -> None:
+        self._device, self._scratch = device, scratch or Scratch()
+        self._places: list[_Place | Tensor] = []
+
+    def put(self, tensor: Tensor) -> None:
+        is_channels_last = tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+        plain = tensor.permute(0, 2, 3, 1) if is_channels_last else tensor
+        start = self._scratch.write(plain.detach().cpu())
+        if start is None:
+            self._places.append(tensor)
+        else:
+            self._places.append(_Place(start, plain.nbytes, plain.dtype, tuple(plain.shape), is_channels_last))
 
     def get(self, number: int) -> Tensor:
         place = self._places[number]
         if isinstance(place, Tensor):
             return place
-        assert self._file is not None
-        buffer = torch.empty(place.num_bytes, dtype=torch.uint8)
-        view = buffer.numpy().data
-        self._file.seek(place.start)
-        read = 0
-        while read < place.num_bytes:
-            count = self._file.readinto(view[read:])  # type: ignore[attr-defined]
-            if not count:
-                raise OSError("the file of intermediate outputs was cut off")
-            read += count
+        buffer = self._scratch.read(place.start, place.num_bytes)
         made = buffer.view(place.dtype).reshape(*place.shape).to(self._device)
         return made.permute(0, 3, 1, 2) if place.is_channels_last else made

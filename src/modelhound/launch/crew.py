@@ -330,4 +330,8 @@ class _Worker:
             pkgutil.resolve_name(function)(common, argument, lambda value: self._sent.put(("sent", value)))
         except Exception as raised:
             error = raised
+        except SystemExit as left:  # which ends this thread alone: nobody would ever hear that it is over
+            error = CrewError(
+                f"cannot go on: code on a worker asked its process to end (SystemExit: {left}); see what it runs"
+            )
         self._sent.put(("over", error))

@@ -104,7 +104,7 @@ def _where(place: str) -> Path | None:
             spec = importlib.util.find_spec(place)
         except (ImportError, ValueError, AttributeError):  # no such parent, an empty name, a parent that is no package
             return None
-        except Exception as error:  # a user's own package may raise anything
+        except (Exception, SystemExit) as error:  # a user's own package may raise anything
             raise ModelError(
                 f"cannot load py:{place}: {type(error).__name__}: {error}; expected a package that can be imported"
             ) from error
@@ -129,7 +129,7 @@ def _function(name: str) -> Callable[..., Any]:
         made: Callable[..., Any] = getattr(module, function)
     except HoundError:
         raise
-    except Exception as error:  # a user's own code may raise anything
+    except (Exception, SystemExit) as error:  # a user's own code may raise anything, or be a script that ends
         raise ModelError(
             f"cannot load py:{name}: {type(error).__name__}: {error}; expected {function!r} in {place!r}"
         ) from error
@@ -202,7 +202,7 @@ def _make(name: str, *, pretrained: bool = True) -> Network:
         return made if isinstance(made, Network) else _wrap(made)
     except HoundError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(
             f"cannot make py:{name}: {type(error).__name__}: {error}; see modelhound.models.own"
         ) from error

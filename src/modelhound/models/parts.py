@@ -29,15 +29,30 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from modelhound.models.calls import PROBE_TOKENS, Call, Inputs, Replay, is_size, muting, run_between
-from modelhound.models.code import name_class, name_function
+from modelhound.models.code import Telling, is_strangers
 from modelhound.models.cuts import find_cuts, order_nodes
 from modelhound.models.source import Network
-from modelhound.models.watching import Seen, Watched, observe, record_outputs
+from modelhound.models.watching import (
+    Kept,
+    Seen,
+    Watched,
+    find_kept,
+    forget,
+    note_attributes,
+    observe,
+    record_outputs,
+)
 
 __all__ = ["PROBE_TOKENS", "Anatomy", "Inputs", "Part", "RunPart", "all_tensors", "dissect", "run_part", "running"]
 
-# Of what attributes of modules are called; the middle two are of transformers: where it was, how its file names tensors.
-_SAYS_NOTHING = frozenset({"num_classes", "name_or_path", "_weight_conversions", *vars(nn.Module())})
+# Of what attributes of modules are called. Two are of transformers: where it was, how its file names tensors; two of timm:
+# where weights are from, and how images are made for them.
+_SAYS_NOTHING = frozenset(
+    {
+        *("num_classes", "name_or_path", "_weight_conversions", "pretrained_cfg", "default_cfg"),
+        *vars(nn.Module()),
+    }
+)
 _WRITES_INTO_STAND_IN = "more than one element of the written-to tensor"  # torch's words for a tensor without memory
 
 
@@ -83,10 +98,15 @@ class Anatomy:
     writable_stand_ins: bool = False
     """The forward writes into what modules return, so that what stands in for it must have memory of its own."""
 
+    kept: tuple[Kept, ...] = ()
+    """What its modules keep from one forward for the next. It may rest on the weights, which are others' the next time."""
+
 
 def dissect(network: Network, inputs: Inputs) -> Anatomy:
     """The parts of a network, found and proved with `inputs`, two items or more. The network is left as it was."""
     watched = Watched(network.module)
+    said = _name_all(network)  # before anything runs, since some keep what they have seen
+    before = note_attributes(network.module)
     with _evaluating(network.module):
         seen = observe(network, watched, inputs)
         order = order_nodes(seen)
@@ -97,9 +117,10 @@ def dissect(network: Network, inputs: Inputs) -> Anatomy:
         writable = trouble is not None and _WRITES_INTO_STAND_IN in trouble
         if writable:
             cuts, trouble = _prove(network, calls, values, candidates, inputs, writable=True)
-        return dataclasses.replace(
-            _describe(network, watched, seen, calls, cuts, trouble=trouble), writable_stand_ins=writable
-        )
+        kept = find_kept(network.module, before)
+        forget(network.module, kept)
+        anatomy = _describe(network, said, watched, seen, calls, cuts, trouble=trouble)
+        return dataclasses.replace(anatomy, writable_stand_ins=writable, kept=kept)
 
 
 def _sum_up_calls(seen: Seen, on_the_way: set[Any]) -> tuple[Call, ...]:
@@ -118,6 +139,7 @@ def _sum_up_calls(seen: Seen, on_the_way: set[Any]) -> tuple[Call, ...]:
 
 def _describe(
     network: Network,
+    said: tuple[str, dict[str, str]],
     watched: Watched,
     seen: Seen,
     calls: tuple[Call, ...],
@@ -159,7 +181,7 @@ def _describe(
     return Anatomy(
         parts=tuple(parts),
         architecture=_hash_architecture(
-            network, watched, seen.paths, {name: state[name] for name in _used(owners, called)}
+            network, said, watched, seen, {name: state[name] for name in _used(owners, called)}
         ),
         trouble=trouble,
         calls=calls,
@@ -207,39 +229,56 @@ def _size_of(output: Any) -> torch.Size:
     return size
 
 
-def _hash_architecture(network: Network, watched: Watched, calls: Sequence[str], used: Mapping[str, Tensor]) -> str:
+def _name_all(network: Network) -> tuple[str, dict[str, str]]:
+    """What makes the features, and each module by its path: whose code that is, and what it was made with."""
+    telling = Telling(network.module)
+    modules = network.module.named_modules()
+    named = {path: f"{telling.kind(type(each))} {_settings_of(each, telling)!r}" for path, each in modules}
+    return telling.function(network.extract), named
+
+
+def _hash_architecture(
+    network: Network, said: tuple[str, dict[str, str]], watched: Watched, seen: Seen, used: Mapping[str, Tensor]
+) -> str:
     """Over everything that decides what the forward does, less the weights and less modules that it does not call."""
-    digest = hashlib.sha256(name_function(network.extract).encode())
+    extract, modules = said
     # how often a forward goes through a module may stand in its configuration alone
-    digest.update(f"\0{network.config}\0{' '.join(calls)}".encode())
-    called = set(calls)
-    for path, module in network.module.named_modules():
+    written = [extract, f"{network.config}", " ".join(seen.paths), f"{tuple(seen.result.shape[1:])}"]
+    called = set(seen.paths)
+    for path, name in modules.items():
         owner = path if path in watched.paths else _owner(path, watched.paths)
-        if owner is not None and owner not in called:
-            continue  # the classifier, mostly
-        digest.update(f"\0{path} {name_class(type(module))} {_settings_of(module)!r}".encode())
-    for name, tensor in used.items():
-        digest.update(f"\0{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-    return digest.hexdigest()
+        if owner is None or owner in called:  # the others are the classifier, mostly
+            written.append(f"{path} {name}")
+    written += [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in used.items()]
+    # a path may hold bytes that are no text, which Python hands on as surrogates
+    return hashlib.sha256("\0".join(written).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _settings_of(module: nn.Module) -> list[tuple[str, str]]:
-    """What a module was made with, as far as it can be written down."""
-    written = ((name, _write_down(value)) for name, value in vars(module).items() if name not in _SAYS_NOTHING)
-    return sorted((name, text) for name, text in written if text is not None)
+def _settings_of(module: nn.Module, telling: Telling) -> list[tuple[str, str]]:
+    """What a module was made with, as far as it can be written down, and what is done to all that goes in and out.
+
+    Of those of libraries plain settings say it; strangers may keep anything anywhere.
+    """
+    write: Callable[[Any], str | None] = telling.tell
+    if not is_strangers(type(module)):
+        write = functools.partial(_write_down, telling=telling)
+    written = ((name, write(value)) for name, value in vars(module).items() if name not in _SAYS_NOTHING)
+    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+    return [
+        *sorted((name, text) for name, text in written if text is not None),
+        *(("", telling.function(hook)) for hook in hooks),
+    ]
 
 
-def _write_down(value: Any) -> str | None:
+def _write_down(value: Any, *, telling: Telling) -> str | None:
     """Numbers, texts, functions and lists of these; None for all else."""
     if isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, tuple | list):
-        return repr([_write_down(each) or type(each).__name__ for each in value])
-    if isinstance(value, functools.partial):
-        return repr([_write_down(each) for each in (value.func, value.args, sorted(value.keywords.items()))])
+        return repr([_write_down(each, telling=telling) or type(each).__name__ for each in value])
     if isinstance(value, type):
-        return name_class(value)
-    return name_function(value) if callable(value) else None
+        return telling.kind(value)
+    return telling.function(value) if callable(value) else None
 
 
 def _prove(
@@ -318,6 +357,7 @@ def running(network: Network, anatomy: Anatomy, first: int, stop: int) -> Iterat
     While the context is open the network cannot be used otherwise, and by one thread only. Inputs are the network's own; of
     images only their shape matters where `first` is not 0.
     """
+    forget(network.module, anatomy.kept)
     if first == 0 and stop == len(anatomy.parts):
         yield lambda inputs, value: network.extract(inputs)
         return

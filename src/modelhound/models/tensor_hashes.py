@@ -9,7 +9,6 @@ of the time of hashing them, so of the others only what differs is hashed.
 """
 
 import hashlib
-import mmap
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -58,13 +57,12 @@ class TensorHasher:
         try:
             for path in paths:
                 found |= self._hash_file(path)
-        except (OSError, ValueError):
+        except (OSError, RuntimeError, ValueError):
             return {}
         return found
 
     def _hash_file(self, path: Path) -> Mapping[str, str]:
-        with path.open("rb") as file:
-            content = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        content = _map(path)
         places = read_header(content.data)
         data_start = min((place.start for place in places.values()), default=0)
         own = _First(content)
@@ -94,6 +92,19 @@ class TensorHasher:
                 other |= {name: _hash_bytes(content, places[name]) for name in names}
         known = first.digests.result()  # asked for last: it may still be at it
         return other | {name: known[name] for name in same}
+
+
+def _map(path: Path) -> NDArray[np.uint8]:
+    """A file's bytes where they lie.
+
+    The first file of every kind stays mapped. Python's own way would keep each of them open, and a process may have about a
+    thousand files open.
+    """
+    num_bytes = path.stat().st_size
+    if not num_bytes:
+        raise ValueError("an empty file is none of tensors")
+    content: NDArray[np.uint8] = torch.from_file(str(path), shared=False, size=num_bytes, dtype=torch.uint8).numpy()
+    return content
 
 
 def _side_by_side(places: Mapping[str, TensorPlace]) -> Iterator[list[str]]:

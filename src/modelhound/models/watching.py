@@ -1,10 +1,13 @@
 """One forward of a network, watched: which modules it calls, what they return, what it costs.
 
 In:  a Network and a small batch of inputs for it
-Out: what every call of a watched module returned, the graph that autograd drew, FLOPs and sizes on the way
+Out: what every call of a watched module returned, the graph that autograd drew, FLOPs and sizes on the way; what modules keep
+     of it for the next forward, and how to make them forget
 Nothing here knows what follows from it (see `parts`).
 """
 
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +20,11 @@ from torch.utils.flop_counter import flop_registry
 from modelhound.models.calls import Inputs, tensor_of
 from modelhound.models.source import Network
 
-__all__ = ["Seen", "Watched", "observe", "record_outputs"]
+__all__ = ["Kept", "Seen", "Watched", "find_kept", "forget", "note_attributes", "observe", "record_outputs"]
 
 _MANY = 8
+_OF_ALL_MODULES = frozenset(vars(nn.Module()))
+_ABSENT = object()
 
 
 class Watched:
@@ -184,3 +189,65 @@ def record_outputs(network: Network, watched: Watched, inputs: Inputs) -> list[T
 
 def _copy(inputs: Inputs) -> Inputs:
     return inputs.clone() if isinstance(inputs, Tensor) else dict(inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An attribute in which a module keeps tensors of one forward for the next, such as a table made of its weights."""
+
+    path: str
+    name: str
+    before: Any
+    """What it held before anything ran; _ABSENT where it was not there."""
+
+
+def note_attributes(module: nn.Module) -> Mapping[tuple[str, str], Any]:
+    """What each module inside has beside parameters, buffers and other modules, by its path and the attribute's name."""
+    return {(path, name): _copy_holder(value) for path, name, value in _attributes(module)}
+
+
+def find_kept(module: nn.Module, before: Mapping[tuple[str, str], Any]) -> tuple[Kept, ...]:
+    """The attributes that hold tensors now that they did not hold `before`."""
+    kept = []
+    for path, name, value in _attributes(module):
+        if not isinstance(value, Tensor | dict | list | tuple):
+            continue
+        was = before.get((path, name), _ABSENT)
+        known = {id(each) for each in _tensors_in(was)}
+        if any(id(each) not in known for each in _tensors_in(value)):
+            kept.append(Kept(path, name, was))
+    return tuple(kept)
+
+
+def forget(module: nn.Module, kept: Sequence[Kept]) -> None:
+    """Put back what was there before anything ran."""
+    for each in kept:
+        attributes = vars(module.get_submodule(each.path))
+        if each.before is _ABSENT:
+            attributes.pop(each.name, None)
+        else:
+            attributes[each.name] = _copy_holder(each.before)
+
+
+def _attributes(module: nn.Module) -> Iterator[tuple[str, str, Any]]:
+    for path, each in module.named_modules():
+        for name, value in vars(each).items():
+            if name not in _OF_ALL_MODULES:
+                yield path, name, value
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    """Of lists and mappings, too, which may hold themselves."""
+    waiting, looked_into = [value], set()
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, dict | list | tuple) and id(each) not in looked_into:
+            looked_into.add(id(each))
+            waiting.extend(each.values() if isinstance(each, dict) else each)
+
+
+def _copy_holder(value: Any) -> Any:
+    """Of what may be changed where it is, as it is now."""
+    return copy(value) if isinstance(value, dict | list) else value
