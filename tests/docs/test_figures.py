@@ -82,7 +82,7 @@ def is_held(figure: str, measured: set[float]) -> bool:
 def figures_without_a_result(page: Path) -> list[str]:
     text = page.read_text()
     for words in SETTLED.get(str(page.relative_to(ROOT)), ()):
-        text = text.replace(words, " ")
+        text = re.sub(r"\s+".join(map(re.escape, words.split())), " ", text)  # wherever a line of the page ends
     missing = []
     for section in sections(text):
         for paragraph in paragraphs(section):

@@ -318,7 +318,7 @@ def test_workers_are_the_threads_that_decode(
 
 
 def test_a_race_drops_models_and_finds_the_same_best(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"limit": 400, "scorers": "ridge", "top": 1}
+    options: dict[str, Any] = {"limit": 800, "scorers": "ridge", "top": 1}
     race = modelhound.search("fashion", "zoo:*-*", run=tmp_path / "race", **options)
     whole = modelhound.search("fashion", "zoo:*-*", run=tmp_path / "whole", exhaustive=True, **options)
     assert len(race.dropped) >= 5

@@ -7,10 +7,10 @@ Nothing here runs a model. All models answered the same items, so items are resa
 Three things are foreseen from a rung, and benchmarks/races.py checks what comes of them:
 - Models gain differently from more items, and near-copies may even come in the opposite order at first. Gains shrink by about
   half each time that items double, so that all that is still to come differs between models about as much as the last doubling
-  did, which is looked at, and doubted where models are few. That better models gain more is no reason to keep worse ones, and
-  is taken out.
+  did, which is looked at. That better models gain more is no reason to keep worse ones, and is taken out.
 - Models that lie no further apart than the choice of items and such gains explain are mostly alike: scores are drawn towards
-  their mean, all the more the less they differ beyond that (a normal prior, fitted to the models at hand).
+  their mean, all the more the less they differ beyond that (a normal prior, fitted to the models at hand). Of few models it is
+  hardly known how differently they gain; here it is taken for as much as it may well be.
 - Which items there were: resampling, widened a little.
 """
 
@@ -143,8 +143,11 @@ def _foresee(evidence: Sequence[Evidence], item_scores: Floats, seed: int) -> Fl
     item_gains = np.stack([each.item_gains for each in evidence])
     is_blind = item_gains.shape[1] < _LEAST_GAINS
     other_scores = np.array([each.other_score for each in evidence])
-    spread = 0.0 if is_blind else spread_of_gains(item_gains, other_scores, errors=_DOUBT)
-    believed: Floats = scores.mean() + _trust(variance, by_chance + spread**2) * (scores - scores.mean())
+    spread = doubted = 0.0
+    if not is_blind:
+        spread = spread_of_gains(item_gains, other_scores)
+        doubted = spread_of_gains(item_gains, other_scores, errors=_DOUBT)
+    believed: Floats = scores.mean() + _trust(variance, by_chance + doubted**2) * (scores - scores.mean())
     deviations: Floats = math.sqrt(_trust(variance, by_chance)) * (
         resample_means(item_scores, seed=seed) - scores[:, None]
     )
