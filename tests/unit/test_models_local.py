@@ -124,6 +124,25 @@ def test_models_that_bring_their_own_code_never_share_a_module(bert: Path, tmp_p
     assert SOURCE.mould(str(folder)) is None
 
 
+def test_a_folder_whose_code_may_run_is_named_as_models_are_or_by_its_path(bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "coded"
+    shutil.copytree(bert, folder)
+    config = json.loads((folder / "config.json").read_text())
+    auto_map = {"AutoConfig": "coding.CodedConfig", "AutoModel": "coding.CodedModel"}
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "coded", "auto_map": auto_map}))
+    (folder / "coding.py").write_text(
+        "from transformers import BertConfig, BertModel\n"
+        "class CodedConfig(BertConfig):\n    model_type = 'coded'\n"
+        "class CodedModel(BertModel):\n    config_class = CodedConfig\n"
+    )
+    weights = SOURCE.read_weights(str(folder))
+    with pytest.raises(ModelError, match=r"brings its own code.*add --allow-code"):
+        SOURCE.build(str(folder), weights, ModelSettings(allow_code=("file:another",)))
+    for named in (str(folder), f"file:{folder}"):
+        network = SOURCE.build(str(folder), weights, ModelSettings(allow_code=(named,)))
+        assert type(network.module).__name__ == "CodedModel"
+
+
 def test_tensors_of_another_network_are_named(tmp_path: Path) -> None:
     path = str(tmp_path / "net.safetensors")
     own_checkpoint(Path(path), "test_convnext")

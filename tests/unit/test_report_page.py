@@ -21,7 +21,7 @@ from modelhound.report.parts import Branch, Cell, Column, Page, Section, Table, 
 from modelhound.report.search_charts import size_chart, speed_chart
 from modelhound.report.search_view import view_search
 from modelhound.settings import METRICS
-from modelhound.store import RunFolder, read_run
+from modelhound.store import Run, RunFolder, read_run
 from report_runs import MACHINE, ODD_NAMES, append_all, drop, write_search
 
 
@@ -129,6 +129,29 @@ def test_a_run_without_successes_says_so_and_shows_why(tmp_path: Path) -> None:
     text = html_of(path)
     assert "cannot read &#39;zoo:one&#39;" in text
     assert "vegaEmbed=" not in text  # nothing to draw, so nothing to draw it with
+
+
+@pytest.mark.parametrize(
+    ("verb", "changed"),
+    [
+        ("search", {"seed": "seven"}),
+        ("search", {"models": 5}),
+        ("latency", {"seconds": "long"}),
+        ("profile", {"items": ["many"]}),
+        ("train", {"epochs": [1]}),
+    ],
+)
+def test_a_request_that_somebody_has_changed_is_refused_in_a_sentence(
+    tmp_path: Path, verb: str, changed: dict[str, object]
+) -> None:
+    run = Run(
+        path=tmp_path, verb=verb, at="2026-11-19T10:00:00", settings=changed, records=(), headline="", answer=None
+    )
+    ((name, given),) = changed.items()
+    with pytest.raises(
+        RequestError, match=re.escape(f"expected its request as it was written, found {name} of {given!r}")
+    ):
+        build_page([run])
 
 
 def test_one_model_makes_a_page(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ class LocalSource:
     def build(self, name: str, weights: Weights | None, settings: ModelSettings = PLAIN) -> Network:
         path, model = _path(name), f"file:{name}"
         if path.is_dir():
-            allowed = name in settings.allow_code or str(path) in settings.allow_code
+            named = {each.removeprefix("file:") for each in settings.allow_code}
+            allowed = not named.isdisjoint((name, str(path)))
             return Layout(model=model, folder=path).build(weights, settings, allow_code=allowed)
         if not path.exists():
             raise _unreadable(name, FileNotFoundError(errno.ENOENT, "no such file or folder"))
