@@ -242,7 +242,7 @@ def _phase_columns(totals: "_Totals", used: Sequence[str]) -> dict[str, list[str
     rest = [max(0.0, 1 - sum(shares.get(name, 0.0) for name in used)) for _, _, shares in totals]
     return {
         "model": [run.model for run, _, _ in totals],
-        "rank>": [f"{rank.rank + 1}/{run.num_ranks}" for run, rank, _ in totals],
+        "rank>": [f"{rank.rank} of {run.num_ranks}" for run, rank, _ in totals],
         **{f"{phase_heading(name)}>": [f"{part:.1%}" for part in parts] for name, parts in shown.items()},
         "other>": [f"{part:.1%}" for part in rest],
         "loop>": [time_text(rank.wall_seconds) for _, rank, _ in totals],
