@@ -255,7 +255,7 @@
         });
       }
     }
-    const later = window.requestIdleCallback ?? ((run) => setTimeout(run, 50));
+    const later = window.requestIdleCallback ? (run) => requestIdleCallback(run, { timeout: 300 }) : (run) => setTimeout(run, 50);
     const rest = all("figure[data-chart]");
     const drawNext = () => { // so that all are there when the page is printed
       const figure = rest.shift();
