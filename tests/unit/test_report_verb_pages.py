@@ -236,6 +236,19 @@ def test_a_training_whose_last_start_had_no_steps_left_has_no_speed_that_is_made
     render_page(page, sources="a test")
 
 
+@pytest.mark.parametrize(("guess", "is_told"), [(0.75, False), (0.77, True), (None, False)])
+def test_a_training_that_guessing_cannot_be_told_from_says_so(
+    tmp_path: Path, guess: float | None, is_told: bool
+) -> None:
+    """36 of 40 are at least 76.3 %; runs of earlier versions did not write down what guessing would reach."""
+    path = write_verb_runs(tmp_path)["train"]
+    answer = msgspec.json.decode((path / "answer.json").read_bytes())
+    answer["answer"]["guess"] = guess
+    (path / "answer.json").write_bytes(msgspec.json.encode(answer))
+    told = [plain_text(each) for each in build_page([read_run(path)]).sentences]
+    assert ("Guessing by how often each answer comes cannot be told from that (77.0%)." in told) is is_told
+
+
 def test_a_run_that_found_nothing_falls_back_to_its_headline(tmp_path: Path) -> None:
     path = write_verb_runs(tmp_path)["latency"]
     (path / "records.jsonl").write_bytes(b"")

@@ -19,6 +19,7 @@ __all__ = [
     "count_text",
     "duration_text",
     "each_text",
+    "guessing_text",
     "interval_text",
     "items_text",
     "list_text",
@@ -225,6 +226,13 @@ def among_runs_text(scores: Sequence[float]) -> str:
     if equal > 1:
         return f", the fastest of {equal} runs with that score"
     return f", the best of {len(scores)} runs" if len(scores) > 1 else ""
+
+
+def guessing_text(metric: str, lowest: float, guess: float) -> str:
+    """What to know of a score that, at the low end of its interval, is no better than guessing; empty where it is."""
+    if lowest > guess:
+        return ""
+    return f"Guessing by how often each answer comes cannot be told from that ({metric_text(metric, guess)})."
 
 
 def short_name(name: str, most: int = _MOST_NAME) -> str:

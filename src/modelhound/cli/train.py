@@ -12,6 +12,7 @@ from modelhound.analysis.wording import (
     among_runs_text,
     bytes_text,
     count_text,
+    guessing_text,
     metric_interval_text,
     metric_text,
     number_text,
@@ -206,9 +207,7 @@ def _answer_sentence(result: "TrainResult") -> str:
         + among_runs_text([run.score for run in result.trained])
         + "."
     )
-    if (interval[0] if interval else best.score) <= result.guess:
-        told += f" Guessing by how often each answer comes cannot be told from that ({metric_text(best.metric, result.guess)})."
-    return told
+    return f"{told} {guessing_text(best.metric, interval[0] if interval else best.score, result.guess)}".rstrip()
 
 
 def _show_phases(result: "TrainResult", console: "Console") -> None:

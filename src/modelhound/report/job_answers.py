@@ -20,6 +20,7 @@ from modelhound.analysis.search_wording import shares_text
 from modelhound.analysis.wording import (
     all_models_text,
     among_runs_text,
+    guessing_text,
     list_text,
     metric_interval_text,
     metric_text,
@@ -62,6 +63,7 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
         verdicts: tuple[Verdict, ...] = ()
         scalings: tuple[Scaling, ...] = ()
         findings: tuple[Finding, ...] = ()
+        guess: float | None = None  # of runs of earlier versions nobody knows it
 
     trained = newest(run.of(ModelTrained), lambda each: (each.model, each.num_ranks))
     if not trained:
@@ -81,6 +83,7 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
             + ".",
         ),
         sentences=(
+            *_guessing_sentence(best, found.guess),
             *_tied_sentence(best, [each for each in trained if each is not best]),
             *_time_sentence(ranks),
             f"The fine-tuned network is in {run.path / best.checkpoint}.",
@@ -101,6 +104,15 @@ def tell_train(run: Run, answer: msgspec.Raw) -> Told | None:
         next_steps=after_train(run, model=best.model, bound=verdict.bound if verdict else ""),
         numbers=train_numbers(trained, newest_of_runs(run.of(RankTrained), trained), found.verdicts, found.scalings),
     )
+
+
+def _guessing_sentence(best: "ModelTrained", guess: float | None) -> tuple[str, ...]:
+    """Empty where the score is clearly better."""
+    from modelhound.analysis.certainty import test_interval
+
+    interval = test_interval(best)
+    told = "" if guess is None else guessing_text(best.metric, interval[0] if interval else best.score, guess)
+    return (told,) if told else ()
 
 
 def _tied_sentence(best: "ModelTrained", others: "Sequence[ModelTrained]") -> tuple[str, ...]:

@@ -64,6 +64,8 @@ class TrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...]
     scalings: tuple[Scaling, ...]
     findings: tuple[Finding, ...]
+    guess: float | None = None
+    """What guessing by how often each answer comes would score on the test items."""
 
 
 class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,7 +219,8 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
                 work.do(model, num_ranks)
         trained, ranks = work.finished()
         blocks = newest_of_runs(run.read(BlocksMeasured), trained)
-        answer = _answer(trained, ranks, blocks)
+        guess = float(guess_scores(test.targets, test.task).mean())
+        answer = msgspec.structs.replace(_answer(trained, ranks, blocks), guess=guess)
         run.write_answer(answer, headline=_headline(trained))
     return TrainResult(
         run=path,
@@ -226,7 +229,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
         device=device,
         weights=settings.weights,
         num_classes=len(dataset.class_names),
-        guess=float(guess_scores(test.targets, test.task).mean()),
+        guess=guess,
         trained=tuple(trained),
         ranks=tuple(ranks),
         answer=answer,
