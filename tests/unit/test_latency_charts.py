@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from latencies import CEILINGS, record
 from modelhound.analysis.latency import find_laws
 from modelhound.records import LatencyFailed, LatencyMeasured, LatencyPoint
@@ -105,6 +107,18 @@ def test_the_roofline_stands_above_its_points_and_pictures_are_saved(tmp_path: P
     assert all(0 <= row["waiting"] <= 1 for row in waiting.data)
     (path,) = save_charts([roof], tmp_path, ("svg",))
     assert path.read_text().startswith("<svg")
+
+
+def test_the_roofline_rises_to_what_a_network_reached_beyond_a_ceiling_that_was_measured_beside_other_work() -> None:
+    measured = encoders()
+    fastest = max(each.flops / sorted(each.seconds)[len(each.seconds) // 2] for each in measured)
+    low = msgspec.structs.replace(CEILINGS, flops_per_second=fastest / 3, kind_flops_per_second={})
+    roof = next(chart for chart in latency_charts(measured, ceilings=[low]) if chart.name == "latency_roofline_text")
+    points, line = (
+        [row["flops_per_second"] for row in roof.data if row["what"] == what] for what in ("point", "ceiling")
+    )
+    assert max(points) > low.flops_per_second
+    assert max(line) == max(points)
 
 
 def test_no_two_of_the_nine_well_known_networks_share_a_colour_in_a_chart() -> None:

@@ -8,7 +8,7 @@ Nothing here measures or concludes.
 from collections.abc import Sequence
 from typing import Any
 
-from modelhound.analysis.latency import summarise_points
+from modelhound.analysis.latency import fastest_beyond, summarise_points
 from modelhound.analysis.laws import LEAST_SIZES
 from modelhound.analysis.samples import median_of
 from modelhound.records import CeilingsMeasured, LatencyMeasured
@@ -96,6 +96,7 @@ def _roofline_chart(
 
 
 def _roofline_rows(measured: Sequence[LatencyMeasured], ceilings: Sequence[CeilingsMeasured]) -> tuple[Row, ...]:
+    summaries = summarise_points(measured, ceilings)
     rows: list[Row] = [
         {
             "model": record.model,
@@ -106,7 +107,7 @@ def _roofline_rows(measured: Sequence[LatencyMeasured], ceilings: Sequence[Ceili
             "flops_per_second": summary.flops_per_second,
             "bound": summary.regime.bound,
         }
-        for record, summary in zip(measured, summarise_points(measured, ceilings), strict=True)
+        for record, summary in zip(measured, summaries, strict=True)
         if record.moved_bytes > 0 and record.flops > 0
     ]
     spread = [float(row["flops_per_byte"] or 1.0) for row in rows]
@@ -115,13 +116,14 @@ def _roofline_rows(measured: Sequence[LatencyMeasured], ceilings: Sequence[Ceili
         setting = f"{each.precision}, {each.device}"
         if setting not in settings:
             continue
-        ridge = each.flops_per_second / each.bytes_per_second
+        most = fastest_beyond(summaries, each) or each.flops_per_second
+        ridge = most / each.bytes_per_second
         rows += [
             {
                 "setting": setting,
                 "what": "ceiling",
                 "flops_per_byte": intensity,
-                "flops_per_second": min(each.flops_per_second, intensity * each.bytes_per_second),
+                "flops_per_second": min(most, intensity * each.bytes_per_second),
             }
             for intensity in sorted({min([*spread, ridge]) / 2, ridge, max([*spread, ridge]) * 2})
         ]
