@@ -61,7 +61,7 @@ POOLS: dict[str, dict[str, Any]] = {
     "resnet18-10": {
         **_RESNETS,
         "differ": 0.10,
-        "quick": ("plain", "halving", "sharing", "engine", "remembered", "memory"),
+        "quick": ("plain", "sharing", "engine", "remembered", "memory"),
     },
     "resnet18-25": {**_RESNETS, "differ": 0.25},
     "resnet18-50": {**_RESNETS, "differ": 0.50},
@@ -76,7 +76,7 @@ POOLS: dict[str, dict[str, Any]] = {
         "items": 1000,
         "side": 128,
         "device": "cpu",
-        "quick": ("plain", "engine", "memory"),
+        "quick": ("plain", "engine"),
         "contestants": ("plain", "halving", "sharing", "engine", "half", "exhaustive", "again", "remembered", "memory"),
     },
     "texts10": {
@@ -86,7 +86,7 @@ POOLS: dict[str, dict[str, Any]] = {
         "items": 1000,
         "device": "cpu",
         "modality": "text",
-        "quick": ("ranker", "engine", "memory"),
+        "quick": ("ranker", "engine"),
         "contestants": ("plain", "ranker", "engine", "half", "layermean", "again", "remembered", "memory"),
     },
     "labels": {
@@ -161,7 +161,6 @@ def _write_timm(place: Path, name: str, pool: dict[str, Any]) -> "torch.nn.Modul
 
 def _settle(module: "torch.nn.Module", fresh: set[str] | None, *, side: int) -> None:
     """BatchNorm's statistics as a pass over pictures finds them, in these blocks or in all; those of others stay."""
-    import numpy as np
     import torch
 
     norms = [
@@ -176,9 +175,17 @@ def _settle(module: "torch.nn.Module", fresh: set[str] | None, *, side: int) -> 
         norm.momentum = None  # the statistics of what is seen from here on, and nothing of what was there before
         norm.train()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    drawn = np.stack([_picture(number % NUM_CLASSES, number, side, side) for number in range(_SETTLING_ITEMS)])
     with torch.no_grad():
-        module.to(device)(torch.from_numpy(drawn).permute(0, 3, 1, 2).to(device, torch.float32) / 127.5 - 1)
+        module.to(device)(
+            torch.from_numpy(_settling_pictures(side)).permute(0, 3, 1, 2).to(device, torch.float32) / 127.5 - 1
+        )
+
+
+@functools.cache
+def _settling_pictures(side: int) -> Any:
+    import numpy as np
+
+    return np.stack([_picture(number % NUM_CLASSES, number, side, side) for number in range(_SETTLING_ITEMS)])
 
 
 def _write_encoder(place: Path) -> "torch.nn.Module":
