@@ -85,11 +85,11 @@ def test_features_that_cannot_be_kept_for_lack_of_memory_are_not_kept_and_any_ot
 
     scored = []
     with OnCores(Lanes(), num_items=1, at_once=1) as aside:
-        aside.do(lambda model, rows: scored.append(model), "a model", ROWS, run_out)
+        aside.do(lambda model, rows: scored.append(model), "a model", rows_of(1, 1), run_out)
         aside.wait()
         assert scored == ["a model"]
         with pytest.raises(OSError, match="on fire"):
-            aside.do(lambda model, rows: scored.append(model), "another", ROWS, fail)
+            aside.do(lambda model, rows: scored.append(model), "another", rows_of(1, 1), fail)
     assert scored == ["a model", "another"]
 
 

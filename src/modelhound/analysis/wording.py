@@ -228,9 +228,9 @@ def among_runs_text(scores: Sequence[float]) -> str:
     return f", the best of {len(scores)} runs" if len(scores) > 1 else ""
 
 
-def guessing_text(metric: str, lowest: float, guess: float) -> str:
+def guessing_text(metric: str, score: float, interval: tuple[float, float] | None, guess: float) -> str:
     """What to know of a score that, at the low end of its interval, is no better than guessing; empty where it is."""
-    if lowest > guess:
+    if (interval[0] if interval else score) > guess:
         return ""
     return f"Guessing by how often each answer comes cannot be told from that ({metric_text(metric, guess)})."
 

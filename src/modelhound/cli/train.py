@@ -207,7 +207,7 @@ def _answer_sentence(result: "TrainResult") -> str:
         + among_runs_text([run.score for run in result.trained])
         + "."
     )
-    return f"{told} {guessing_text(best.metric, interval[0] if interval else best.score, result.guess)}".rstrip()
+    return f"{told} {guessing_text(best.metric, best.score, interval, result.answer.guess)}".rstrip()
 
 
 def _show_phases(result: "TrainResult", console: "Console") -> None:

@@ -21,7 +21,7 @@ from modelhound.data.dataset import Dataset
 from modelhound.data.in_order import work_in_order
 from modelhound.data.preprocessing import Variant, make_cut
 from modelhound.data.source import printable
-from modelhound.data.sources.prepared import CHECKSUMS, Manifest, StoredVariant
+from modelhound.data.sources.prepared import CHECKSUMS, Manifest, StoredVariant, load_checksums
 from modelhound.errors import DataError
 from modelhound.meter import count_cores
 from modelhound.records import Progress, Watch
@@ -70,10 +70,12 @@ class _Checksums:
         self._found[variant][position] = zlib.crc32(pixels.data)
 
     def write(self, stored: StoredVariant, rewritten: frozenset[int]) -> None:
-        path = self._folder / stored.variant.name / CHECKSUMS
         values = self._found.get(stored.variant, np.zeros(self._num_items, np.uint32))
         # A finished folder knows what its bytes were; those of a stopped start are vouched for by their names alone.
-        earlier = _load_if_whole(path, self._num_items) if stored.variant in self._vouched else None
+        earlier = None
+        if stored.variant in self._vouched:
+            with contextlib.suppress(DataError):  # damaged: they are made again
+                earlier = load_checksums(self._folder, stored, self._num_items)
         for shard in set(range(stored.num_shards(self._num_items))) - rewritten:
             start = shard * stored.items_per_shard
             end = min(start + stored.items_per_shard, self._num_items)
@@ -83,18 +85,8 @@ class _Checksums:
             with Path(stored.path(str(self._folder), shard)).open("rb") as file:
                 for position in range(start, end):
                     values[position] = zlib.crc32(file.read(stored.variant.item_bytes))
+        path = self._folder / stored.variant.name / CHECKSUMS
         write_whole(path, lambda file: np.save(file, values, allow_pickle=False))
-
-
-def _load_if_whole(path: Path, num_items: int) -> npt.NDArray[np.uint32] | None:
-    try:
-        with path.open("rb") as file:
-            loaded: object = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    if isinstance(loaded, np.ndarray) and loaded.shape == (num_items,) and loaded.dtype == np.uint32:
-        return loaded
-    return None
 
 
 def _write_missing(

@@ -82,24 +82,21 @@ class OnCores:
 
     def __init__(self, lanes: Lanes, *, num_items: int, at_once: int) -> None:
         self._lanes, self._num_items = lanes, num_items
-        self._threads = None
-        if at_once > 1:
-            self._threads = ThreadPoolExecutor(at_once, "score", initializer=torch.set_num_threads, initargs=(1,))
+        self._threads = ThreadPoolExecutor(at_once, "score", initializer=torch.set_num_threads, initargs=(1,))
         self._waiting: Gathering[_Piece] = Gathering(most=at_once, room_bytes=_WAITING_BYTES)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
 
     def warm_up(self, work: Callable[[], None]) -> None:
         """Nothing takes long for the first time."""
 
     def do(self, work: Work, model: str, rows: Rows, keep: Callable[[], None]) -> None:
         piece = _Piece(work, model, rows, keep)
-        if self._threads is not None and suits_one_thread(self._num_items, rows.features.shape[-1]):
+        if suits_one_thread(self._num_items, rows.features.shape[-1]):
             self._do_at_once(self._waiting.add(piece, rows.features.nbytes))
         else:
             self._do_at_once([piece])
@@ -108,9 +105,9 @@ class OnCores:
         self._do_at_once(self._waiting.rest())
 
     def _do_at_once(self, pieces: Sequence[_Piece]) -> None:
-        if self._threads is None or len(pieces) == 1:
-            for piece in pieces:
-                _score(self._lanes, piece.work, piece.model, piece.rows)
+        if len(pieces) == 1:
+            (piece,) = pieces
+            _score(self._lanes, piece.work, piece.model, piece.rows)
         else:
             with threads_kept():
                 scored = [

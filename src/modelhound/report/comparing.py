@@ -217,7 +217,7 @@ def _common_models(views: Sequence[SearchView], names: Sequence[str]) -> list[Se
                     {"model": model, "run": name, "score": each[model].score, "low": low, "high": high, "speed": known}
                 )
     order = common[:_MOST_MODELS]
-    charts = [_score_chart(rows, names, order, metric) for metric in metrics if len(metrics) == 1]
+    charts = [_score_chart(rows, names, order, *metrics)] if len(metrics) == 1 else []
     timed = [row for row in rows if row["speed"] is not None]
     if timed:
         charts.append(_speed_chart(timed, names, order))

@@ -110,8 +110,7 @@ def _guessing_sentence(best: "ModelTrained", guess: float | None) -> tuple[str, 
     """Empty where the score is clearly better."""
     from modelhound.analysis.certainty import test_interval
 
-    interval = test_interval(best)
-    told = "" if guess is None else guessing_text(best.metric, interval[0] if interval else best.score, guess)
+    told = "" if guess is None else guessing_text(best.metric, best.score, test_interval(best), guess)
     return (told,) if told else ()
 
 

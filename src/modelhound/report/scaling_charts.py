@@ -41,9 +41,8 @@ def _speedups(scalings: Sequence[Scaling]) -> Chart:
         ]
         if scaling.law is not None:
             most = 2 * scaling.points[-1].num_ranks
-            fewest = scaling.points[
-                0
-            ].num_ranks  # as if so many scaled perfectly, which is what the points are relative to
+            fewest = scaling.points[0].num_ranks
+            # as if so many scaled perfectly, which is what the points are relative to
             one = fewest * scaling.law.seconds_at(fewest)
             rows += [
                 {

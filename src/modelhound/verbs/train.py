@@ -64,8 +64,8 @@ class TrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...]
     scalings: tuple[Scaling, ...]
     findings: tuple[Finding, ...]
-    guess: float | None = None
-    """What guessing by how often each answer comes would score on the test items."""
+    guess: float
+    """The score of one who knows only how often each answer comes among the test items."""
 
 
 class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +77,6 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     weights: str
     num_classes: int
-    guess: float
-    """The score of one who knows only how often each answer comes among the test items."""
     trained: tuple[ModelTrained, ...]
     ranks: tuple[RankTrained, ...]
     answer: TrainAnswer
@@ -107,7 +105,7 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
             "metric": first.metric if first else None,
             "score": first.score if first else None,
             "interval": test_interval(first) if first else None,
-            "guess": self.guess,
+            "guess": self.answer.guess,
             **({"accuracy": first.score} if first and first.metric == "accuracy" else {}),
             "checkpoint": str(self.run / first.checkpoint) if first else None,
             "phases": self._phases(first) if first else [],
@@ -219,8 +217,7 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
                 work.do(model, num_ranks)
         trained, ranks = work.finished()
         blocks = newest_of_runs(run.read(BlocksMeasured), trained)
-        guess = float(guess_scores(test.targets, test.task).mean())
-        answer = msgspec.structs.replace(_answer(trained, ranks, blocks), guess=guess)
+        answer = _answer(trained, ranks, blocks, guess=float(guess_scores(test.targets, test.task).mean()))
         run.write_answer(answer, headline=_headline(trained))
     return TrainResult(
         run=path,
@@ -229,7 +226,6 @@ def _train(settings: TrainSettings, cluster: Cluster | None, watch: Watch) -> Tr
         device=device,
         weights=settings.weights,
         num_classes=len(dataset.class_names),
-        guess=guess,
         trained=tuple(trained),
         ranks=tuple(ranks),
         answer=answer,
@@ -328,7 +324,7 @@ def _identity(settings: TrainSettings, dataset: Dataset, test: Dataset, device: 
 
 
 def _answer(
-    trained: Sequence[ModelTrained], ranks: Sequence[RankTrained], blocks: Sequence[BlocksMeasured]
+    trained: Sequence[ModelTrained], ranks: Sequence[RankTrained], blocks: Sequence[BlocksMeasured], *, guess: float
 ) -> TrainAnswer:
     models = list(dict.fromkeys(each.model for each in trained))
     ranks = [each for each in ranks if each.num_items]  # one that was killed after its last step has none to tell of
@@ -344,6 +340,7 @@ def _answer(
         verdicts=tuple(judge_blocks(each) for each in blocks),
         scalings=tuple(scalings),
         findings=check_findings(trained, ranks),
+        guess=guess,
     )
 
 
